@@ -5,8 +5,10 @@ The commands run in this process, because each start of one would cost as much a
 
 import json
 import os
+import re
 import subprocess
 import sys
+import textwrap
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from tidemill.cli import main
+from tidemill.cli import VERBS, _app, main
 from tidemill.testing import Service
 
 SCRIPT = """
@@ -38,6 +41,7 @@ class Ended:
 
     @property
     def json(self) -> Any:
+        assert self.out, self
         return json.loads(self.out)
 
 
@@ -222,3 +226,234 @@ def test_ps_filters_and_compares(command: Command, two: tuple[str, str]) -> None
     unknown = command("ps", "--compare", "accuracy", "--name", begin)
     assert unknown.code == 1
     assert "no job of the list has the metric accuracy; there are loss" in unknown.err
+
+
+def test_every_command_has_a_documented_form_of_json(root: Path) -> None:
+    documented = forms(root)
+    without = {"run", "tensorboard"}
+    found = dict(commands())
+    assert {name for name, command in found.items() if "--json" not in options_of(command)} == without
+    assert set(documented) == set(found) - without
+
+
+def test_json_is_one_document_of_the_documented_form(
+    command: Command, service: Service, two: tuple[str, str], root: Path, tmp_path: Path
+) -> None:
+    one, _ = two
+    (tmp_path / "train.py").write_text("print(1)")
+    runs = {
+        "status": ("status",),
+        "open": ("open", "--no-browser"),
+        "train": ("train", "train.py", "--name", f"json-{uuid.uuid4().hex[:6]}"),
+        "ps": ("ps", "--all", "--limit", "1"),
+        "logs": ("logs", one, "-n", "1"),
+        "describe": ("describe", one),
+        "environments list": ("environments", "list", "--available"),
+        "examples list": ("examples", "list"),
+        "examples get": ("examples", "get", "digits"),
+        "keys add": ("keys", "add", "ada"),
+        "keys list": ("keys", "list"),
+        "keys revoke": ("keys", "revoke", "ada"),
+        "metrics add": ("metrics", "add", "ada"),
+        "metrics list": ("metrics", "list"),
+        "metrics revoke": ("metrics", "revoke", "ada"),
+        "doctor": ("doctor",),
+        "env": ("env", "--state-dir", str(service.state_dir)),
+        "up": ("up", "--state-dir", str(service.state_dir)),
+        "gc": ("gc", "--dry-run", "--state-dir", str(service.state_dir)),
+        "down": ("down", "--state-dir", str(tmp_path / "none")),
+        "service status": ("service", "status"),
+        "service uninstall": ("service", "uninstall", "--name", "no-such-unit"),
+    }
+    documented = forms(root)
+    for name, arguments in runs.items():
+        ended = command(*arguments, "--json")
+        assert ended.code in (0, 1) if name == "doctor" else ended.code == 0, (name, ended)
+        answer = ended.json[0] if isinstance(ended.json, list) else ended.json
+        names = {each for each in answer if not each[0].isupper()}
+        assert names <= documented[name] | {"public_url"}, name
+        assert names or name in ("describe", "env"), name
+    for arguments, code, kind in (
+        (("describe", "nobody"), 1, "NotFound"),
+        (("keys", "revoke", "nobody"), 1, "CommandFailed"),
+        (("ps", "--limit", "x"), 2, "WrongUsage"),
+        (("nonsense",), 2, "WrongUsage"),
+        (("ps", "--endpoint-url", "http://127.0.0.1:9"), 1, "NoAnswer"),
+    ):
+        failed = command(*arguments, "--json")
+        assert (failed.code, failed.json["error"]["code"]) == (code, kind), failed
+        assert failed.json["error"]["message"]
+
+
+def forms(root: Path) -> dict[str, set[str]]:
+    """Return the documented members by command."""
+    rows = re.findall(r"^\| `([a-z ]+)` \| (.*) \|$", (root / "docs/reference/json.md").read_text(), re.MULTILINE)
+    return {name: set(re.findall(r"`([a-z_]+)`", text)) for name, text in rows}
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield all commands, those of groups with both names."""
+    group: Any = typer.main.get_command(_app)
+    with group.make_context("tidemill", [], resilient_parsing=True) as context:
+        for verb in VERBS:
+            found = group.get_command(context, verb)
+            below = getattr(found, "commands", None)
+            yield from ((f"{verb} {name}", each) for name, each in below.items()) if below else ((verb, found),)
+
+
+def options_of(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def test_completion_options_are_those_of_the_program_only() -> None:
+    assert "--install-completion" in options_of(typer.main.get_command(_app))
+    for name, each in commands():
+        assert not options_of(each) & {"--install-completion", "--show-completion"}, name
+
+
+def test_tab_completes_jobs_endpoints_environments_and_options(
+    variables: dict[str, str], two: tuple[str, str], service: Service
+) -> None:
+    one, other = two
+    by_state = {name: value for name, value in variables.items() if name != "TIDEMILL_ENDPOINT_URL"}
+    tidemill = [sys.executable, "-c", COMPLETE]
+
+    def complete(line: str, *, shell: str = "bash", environment: dict[str, str] = variables) -> list[str]:
+        words = line.split(" ")
+        asked = {
+            "_TIDEMILL_COMPLETE": f"complete_{shell}",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(len(words) - 1),
+            "_TYPER_COMPLETE_ARGS": line,
+            "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        }
+        ended = subprocess.run(tidemill, env=environment | asked, capture_output=True, text=True, check=False)
+        loaded = set(json.loads(ended.stderr.splitlines()[-1]))
+        assert not loaded & {"boto3", "botocore", "pydantic_settings", "rich", "tidemill.sdk"}, line
+        return [each for each in ended.stdout.splitlines() if each]
+
+    assert complete(f"tidemill logs {one[:10]}") == [other, one]
+    assert complete(f"tidemill describe {one}") == [one]
+    local = complete(f"tidemill stop --state-dir {service.state_dir} {other[:-1]}", environment=by_state)
+    assert local == [other]
+    assert complete(f"tidemill delete {one[:10]}") == []
+    assert complete("tidemill lo") == ["logs"]
+    assert {"tf-2.20", "tf-2.21"} <= set(complete("tidemill environments build tf-2.2"))
+    assert complete("tidemill logs --gr") == ["--grep"]
+    assert complete("tidemill examples get dig") == ["digits"]
+    assert complete(f"tidemill logs {one[:10]}", shell="fish") == [other, one]
+    assert f'"{one}"' in complete(f"tidemill logs {one[:10]}", shell="zsh")[1]
+    assert complete(f"tidemill logs {one[:10]}", environment=by_state) == []  # no service runs there
+
+
+COMPLETE = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps([name for name, module in sys.modules.items() if module]), file=sys.stderr))
+from tidemill.cli import main
+main()
+"""
+
+
+def test_bash_completes_by_the_script_that_the_program_prints(variables: dict[str, str], two: tuple[str, str]) -> None:
+    bin_directory = Path(sys.executable).parent
+    shell = variables | {"PATH": f"{bin_directory}:/usr/bin:/bin", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    program = f"""
+        eval "$(tidemill --show-completion bash)"
+        COMP_WORDS=(tidemill logs {two[0]}); COMP_CWORD=2
+        _tidemill_completion tidemill
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    shown = subprocess.run(["bash", "-c", program], env=shell, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{two[0]}\n", shown.stderr
+
+
+def test_train_sends_what_the_estimator_would(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.csv").write_text("1,2")
+    printed = command(
+        *(
+            "train",
+            "train.py",
+            "--dry-run",
+            "--name",
+            "dry",
+            "--instance-count",
+            "2",
+            "--instance-type",
+            "ml.c5.xlarge",
+        ),
+        *("--volume-size", "7", "--hp", "rate=0.5", "--env", "MODE=fast", "--role", "Trainer"),
+        *("--distribution", "mpi,processes_per_host=2", "--input-mode", "Pipe"),
+        *("--input", "train=data,content_type=text/csv,distribution=ShardedByS3Key,shuffle_seed=3"),
+        *("--input", "augmented=s3://bucket/m.json,s3_data_type=AugmentedManifestFile,attribute_names=image:label"),
+        *("--input", "plain=s3://bucket/p,input_mode=FastFile", "--metric", "loss=l=(.*)", "--metric", "accuracy"),
+        *("--checkpoint-s3-uri", "s3://bucket/c", "--checkpoint-local-path", "/opt/ml/saved"),
+        *("--spot", "--max-run", "60", "--max-wait", "120", "--max-retry-attempts", "3", "--tag", "team=a b"),
+    )
+    request = printed.json
+    assert (printed.code, request["TrainingJobName"]) == (0, "dry")
+    assert request["ResourceConfig"] == {"InstanceCount": 2, "InstanceType": "ml.c5.xlarge", "VolumeSizeInGB": 7}
+    assert request["AlgorithmSpecification"]["TrainingInputMode"] == "Pipe"
+    loss, accuracy = request["AlgorithmSpecification"]["MetricDefinitions"]
+    assert loss == {"Name": "loss", "Regex": "l=(.*)"}
+    assert re.search(accuracy["Regex"], "step 3 - accuracy: 0.25")[1] == "0.25"  # type: ignore[index]
+    channels = {each["ChannelName"]: each for each in request["InputDataConfig"]}
+    source = channels["train"]["DataSource"]["S3DataSource"]
+    assert source["S3Uri"].startswith("s3://sagemaker-us-west-2-000000000000/tidemill-inputs/")
+    assert source["S3DataDistributionType"] == "ShardedByS3Key"
+    assert (channels["train"]["ContentType"], channels["train"]["ShuffleConfig"]) == ("text/csv", {"Seed": 3})
+    assert channels["augmented"]["DataSource"]["S3DataSource"]["AttributeNames"] == ["image", "label"]
+    assert channels["plain"]["InputMode"] == "FastFile"
+    assert request["CheckpointConfig"] == {"S3Uri": "s3://bucket/c", "LocalPath": "/opt/ml/saved"}
+    assert request["EnableManagedSpotTraining"] is True
+    assert request["StoppingCondition"] == {"MaxRuntimeInSeconds": 60, "MaxWaitTimeInSeconds": 120}
+    assert request["RetryStrategy"] == {"MaximumRetryAttempts": 3}
+    assert request["Tags"] == [{"Key": "team", "Value": "a b"}]
+    assert request["Environment"] == {"MODE": "fast"}
+    assert request["RoleArn"].endswith(":role/Trainer")
+    assert request["HyperParameters"]["sagemaker_mpi_enabled"] == "true"
+    assert request["HyperParameters"]["sagemaker_mpi_num_of_processes_per_host"] == "2"
+    assert "no job, execution or endpoint" in command("describe", "dry").err  # nothing was sent
+    bucket = "sagemaker-us-west-2-000000000000"
+    nothing = command("train", "train.py", "--dry-run", "--distribution", '{"parameter_server": {"enabled": true}}')
+    assert nothing.json["HyperParameters"]["sagemaker_parameter_server_enabled"] == "true"
+    assert nothing.json["OutputDataConfig"]["S3OutputPath"] == f"s3://{bucket}/"
+    for wrong in (
+        ("--distribution", "{"),
+        ("--input", "a=s3://bucket/p,input_mode=Fast"),
+        ("--input", "a=s3://bucket/p,shuffle_seed=x"),
+        ("--input-mode", "Slow"),
+        ("--tag", "a"),
+    ):
+        assert command("train", "train.py", "--dry-run", *wrong).code == 2, wrong
+    assert "unknown kind 'ring'" in command("train", "train.py", "--dry-run", "--distribution", "ring").err
+
+
+def test_train_needs_no_service_for_a_dry_run(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    printed = command("train", "train.py", "--dry-run", "--state-dir", str(tmp_path / "none"))
+    assert printed.json["ResourceConfig"]["InstanceType"] == "local"
+    assert not (tmp_path / "none").exists()
+
+
+def test_train_at_a_named_service_honors_its_options(command: Command, jobs: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        textwrap.dedent("""
+        import os, pathlib
+        print("loss=0.75", os.environ["MODE"], pathlib.Path("/opt/ml/saved").is_dir())
+        """)
+    )
+    name = f"options-{uuid.uuid4().hex[:6]}"
+    ended = command(
+        *("train", "train.py", "--name", name, "--metric", "loss=loss=([0-9.]+)", "--env", "MODE=fast", "--json"),
+        *("--checkpoint-s3-uri", "s3://sagemaker-us-west-2-000000000000/c", "--checkpoint-local-path", "/opt/ml/saved"),
+        *("--spot", "--max-run", "60", "--max-wait", "120", "--tag", "team=a"),
+    )
+    assert ended.json == {"name": name, "status": "Completed", "model": None}
+    assert "loss=0.75 fast True" in ended.err  # the log is no result
+    job = jobs.describe(name)
+    assert job["EnableManagedSpotTraining"] is True
+    assert [each["Value"] for each in job["FinalMetricDataList"]] == [0.75]
+    assert jobs.sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"] == [{"Key": "team", "Value": "a"}]
+    assert jobs.sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"]

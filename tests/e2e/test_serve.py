@@ -1,6 +1,7 @@
 """`tidemill serve`: local models in the terminal, without a service, in the environment of endpoints."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -57,7 +58,7 @@ class Serving:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.lines: list[str] = []
-        self.url = self.until(r"tidemill: serving .* at (\S+) ")
+        self.url = self.until(r'(?:tidemill: serving .* at |{"url": ")([^"\s]+)')
 
     def until(self, pattern: str) -> str:
         assert self.process.stdout is not None
@@ -166,7 +167,14 @@ def test_a_keras_file_is_exported_and_served(serve: Callable[..., Serving], mode
 
 def test_a_script_of_the_python_based_kind_is_served_with_a_model(serve: Callable[..., Serving], models: Path) -> None:
     entry = ("--endpoint-type", "python", "--entry-point", models / "entry.py")
-    serving = serve(models / "saved", "--port", "0", *entry)
+    serving = serve(models / "saved", "--port", "0", *entry, "--json")
+    ready = json.loads(serving.lines[-1])
+    assert ready == {
+        "url": serving.url,
+        "path": str(models / "saved"),
+        "endpoint_type": "python",
+        "models": ["generic_model"],
+    }
     assert serving.ask("[[1, 2]]") == "entry [3.0]"
     assert serving.interrupt() == 0
 

@@ -59,21 +59,30 @@ def test_from_a_job_to_an_answer_and_away_again(verb: Verb, saved_model: Path, t
     verb("train", "train.py", "--name", "half", "--input", f"model={saved_model}")
     assert "TrainingJobStatus: Completed" in verb("describe", "half").stdout
     assert json.loads(verb("describe", "half", "--json").stdout)["TrainingJobName"] == "half"
-    files = verb("download", "half", "-o", str(tmp_path / "half")).stdout.split()
+    answer = json.loads(verb("download", "half", "-o", str(tmp_path / "half"), "--json").stdout)
+    files = answer["files"]
+    assert answer["name"] == "half"
     assert [Path(file).name for file in files] == ["model.tar.gz", "output.tar.gz"]
     with tarfile.open(files[0]) as archive:
         assert any(name.endswith("saved_model.pb") for name in archive.getnames())
 
-    assert "InService" in verb("deploy", "half", "--name", "answers").stdout
+    deployed = json.loads(verb("deploy", "half", "--name", "answers", "--json").stdout)
+    assert deployed == {"name": "answers", "kind": "endpoint", "status": "InService"}
     assert json.loads(verb("invoke", "answers", '{"instances": [4]}').stdout) == {"predictions": [4.0]}
     assert json.loads(verb("invoke", "answers", "-", body="[8, 2]").stdout)["predictions"] == [[6.0, 3.0]]
+    asked = json.loads(verb("invoke", "answ", '{"instances": [4]}', "--json").stdout)  # a begin of the name
+    assert asked == {"endpoint": "answers", "content_type": "application/json", "body": {"predictions": [4.0]}}
+    last = verb("invoke", '{"instances": [4]}')
+    assert (json.loads(last.stdout), last.stderr) == ({"predictions": [4.0]}, "tidemill: answers (endpoint)\n")
+    assert "the request for answers is missing" in verb("invoke", "answers", code=2).stderr
     (tmp_path / "body.json").write_text('{"instances": [0]}')
     assert json.loads(verb("invoke", "answers", f"@{tmp_path / 'body.json'}").stdout) == {"predictions": [2.0]}
     assert "ModelError" in verb("invoke", "answers", "{", code=1).stderr
     assert "EndpointStatus: InService" in verb("describe", "answers").stdout
 
     assert "is a job" in verb("delete", "half", code=1).stderr
-    verb("delete", "answers", "--model")
+    gone = json.loads(verb("delete", "answ", "--model", "--json").stdout)
+    assert gone == {"name": "answers", "kind": "endpoint", "deleted": True}
     assert "no job, execution or endpoint named 'answers'" in verb("describe", "answers", code=1).stderr
 
 

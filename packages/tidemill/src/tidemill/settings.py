@@ -1,11 +1,10 @@
 """One settings object: defaults, then the TOML file, then the environment (``TIDEMILL_*``), then flags.
 
 The file is ``$TIDEMILL_CONFIG``, else ``~/.config/tidemill/config.toml``. Nothing else in the project reads
-``TIDEMILL_*`` variables, except the fault points.
+``TIDEMILL_*`` variables, except `tidemill.core.service_choice` and the fault points.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -21,20 +20,9 @@ from tidemill.core.policy import IamPolicy
 from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import check_role_names
-
-_ENDPOINT_VARIABLES = ("TIDEMILL_ENDPOINT_URL", "AWS_ENDPOINT_URL_SAGEMAKER", "AWS_ENDPOINT_URL")
+from tidemill.core.service_choice import NamedEndpoint, named_in_environment, settings_file, user_directory
 
 _Policies = Annotated[dict[str, Annotated[IamPolicy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
-
-
-def user_directory(variable: str, fallback: str) -> Path:
-    """Return this user's directory for one kind of tidemill's files.
-
-    Args:
-        variable: Variable of the XDG specification, e.g. ``XDG_CACHE_HOME``.
-        fallback: Its default, below the home directory.
-    """
-    return Path(os.environ.get(variable) or Path.home() / fallback) / "tidemill"
 
 
 def _check_absolute(value: Path) -> Path:
@@ -50,24 +38,6 @@ def _check_object_store(value: str | None) -> str | None:
     if value is not None and S3Uri.parse(value).key.startswith("/"):
         raise ValueError(f"{value!r} has an empty first segment; expected s3://bucket/prefix")
     return None if value is None else value.rstrip("/")
-
-
-@dataclass(frozen=True, slots=True)
-class NamedEndpoint:
-    """A service that a flag, the environment or the settings file names.
-
-    Attributes:
-        url: URL of the service.
-        named_by: The flag, the environment variable or the setting, for messages.
-    """
-
-    url: str
-    named_by: str
-
-    @property
-    def is_botocores(self) -> bool:
-        """Whether botocore reads the variable itself, separately for each AWS service."""
-        return self.named_by.startswith("AWS_")
 
 
 class Settings(BaseSettings):
@@ -214,9 +184,8 @@ class Settings(BaseSettings):
     @property
     def named_endpoint(self) -> NamedEndpoint | None:
         """The service that the environment or the settings file names; None selects this user's own service."""
-        for variable in _ENDPOINT_VARIABLES:
-            if url := os.environ.get(variable):
-                return NamedEndpoint(url, variable)
+        if named := named_in_environment():
+            return named
         return NamedEndpoint(self.endpoint_url, "the setting endpoint_url") if self.endpoint_url else None
 
     @property
@@ -245,5 +214,4 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Flags, then environment, then the TOML file, then defaults."""
-        file = os.environ.get("TIDEMILL_CONFIG") or Path.home() / ".config/tidemill/config.toml"
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=settings_file())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.cli.train import hyperparameter
+from tidemill.cli.job_options import hyperparameter
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -2,20 +2,23 @@
 
 A command's module is imported when the command is used, and imports its dependencies when it runs, so that `tidemill
 env` is fast enough for a shell's start file. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the state directory is in
-use, 130 interrupted. Expected errors are one line on standard error; a traceback is a bug, or an error of the user's
-code.
+use, 130 interrupted. Expected errors are one line on standard error, or an object on standard output with ``--json``. A
+traceback is a bug, or an error of the user's code.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import CompletionItem, TyperGroup
 
 from tidemill import __version__
 from tidemill.cli.failures import explain
+from tidemill.cli.text import only_results, print_json
 from tidemill.errors import printable
 
 __all__ = ["VERBS", "main", "run_and_exit"]
@@ -58,7 +61,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     Args:
         arguments: Arguments without the program's name. Default: those of this process.
     """
-    run_and_exit(lambda: typer.main.get_command(_app).main(args=arguments, prog_name="tidemill"))
+    if "_TIDEMILL_COMPLETE" in os.environ:
+        # Typer would format the help beside each word with rich, whose import takes a third of the time of a TAB.
+        sys.modules["rich"] = None  # type: ignore[assignment]
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    command = typer.main.get_command(_app)
+    if not _wants_json(given):
+        run_and_exit(lambda: command.main(args=given, prog_name="tidemill"))
+    with only_results():
+        try:
+            ended = command.main(args=given, prog_name="tidemill", standalone_mode=False)
+        except KeyboardInterrupt:
+            sys.exit(130)
+        except Exception as error:
+            failure = explain(error)
+            if failure is None:
+                raise
+            print_json({"error": {"code": failure.code, "message": printable(failure.text)}})
+            sys.exit(failure.exit_code)
+    sys.exit(ended if isinstance(ended, int) else 0)
 
 
 def run_and_exit(run: Callable[[], object]) -> NoReturn:
@@ -80,8 +101,20 @@ def run_and_exit(run: Callable[[], object]) -> NoReturn:
     sys.exit(0)
 
 
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Return whether the result is to be JSON. What follows `run` or ``--`` are arguments of a script."""
+    own = list(takewhile(lambda each: each not in ("run", "--"), arguments))
+    return "--json" in own
+
+
 class _Verbs(TyperGroup):
     """A group whose commands are imported on first use."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        # The base class imports all commands, for their help, which takes longer than a TAB may take.
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name) for name in VERBS if name.startswith(incomplete)]
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)

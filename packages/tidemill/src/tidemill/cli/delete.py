@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.completion import endpoint_names
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.kinds import ENDPOINT
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _GONE_WITHIN_S = 60.0  # a server that drains has 30 s for the requests it has begun
 _LOOK_EVERY_S = 0.1
@@ -21,9 +23,15 @@ _LOOK_EVERY_S = 0.1
 @app.command()
 def delete(
     endpoint: Annotated[
-        str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint, or a begin that no other endpoint has.")
+        str,
+        typer.Argument(
+            metavar="ENDPOINT",
+            help="Name of the endpoint, or a begin that no other endpoint has.",
+            autocompletion=endpoint_names,
+        ),
     ],
     model: Annotated[bool, typer.Option("--model", help="Delete its models too; their archives in S3 stay.")] = False,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -43,7 +51,10 @@ def delete(
     if model:
         predictor.delete_model()
     predictor.delete_endpoint()
-    if _is_gone(service, endpoint):
+    is_gone = _is_gone(service, endpoint)
+    if json:
+        print_json({"name": endpoint, "kind": found.kind.noun, "deleted": is_gone})
+    elif is_gone:
         typer.echo(f"{endpoint} is deleted")
     else:
         typer.echo(f"{endpoint} is being deleted: its servers still answer requests that they had begun")

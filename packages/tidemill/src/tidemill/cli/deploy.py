@@ -4,13 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.completion import training_names
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.kinds import ENDPOINT
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -20,6 +23,7 @@ def deploy(
         typer.Argument(
             metavar="[JOB|s3://...]",
             help="A training job: its name, a begin of it, or - for the last; or a model.tar.gz in S3.",
+            autocompletion=training_names,
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the endpoint (default: made up).")] = None,
@@ -32,6 +36,7 @@ def deploy(
         str | None, typer.Option(help="TensorFlow version of a model in S3 (default: settings).")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the endpoint is in service.")] = True,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -53,6 +58,15 @@ def deploy(
     except (ValueError, EndpointFailed) as error:
         raise CommandFailed(str(error)) from error
     endpoint = predictor.endpoint_name
+    if json:
+        print_json(
+            {
+                "name": endpoint,
+                "kind": ENDPOINT.noun,
+                "status": ENDPOINT.status(service.find(endpoint, first=(ENDPOINT,)).description),
+            }
+        )
+        return
     typer.echo(f"ask it: tidemill invoke {endpoint} BODY; delete it: tidemill delete {endpoint}")
 
 

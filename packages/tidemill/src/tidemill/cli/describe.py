@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.completion import names
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import print_json, print_members
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -15,7 +16,9 @@ def describe(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]", help="Name of a job or an endpoint, or PIPELINE/ID; a begin of it, or - for the last job."
+            metavar="[NAME]",
+            help="Name of a job or an endpoint, or PIPELINE/ID; a begin of it, or - for the last job.",
+            autocompletion=names,
         ),
     ] = None,
     json: JsonOption = False,

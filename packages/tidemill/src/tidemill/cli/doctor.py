@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidemill.cli.service import ServiceChoice
     from tidemill.core.findings import Finding
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption
+from tidemill.cli.options import JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _LOOK_EVERY_S = 0.5
 
@@ -23,6 +24,7 @@ def down(
         bool,
         typer.Option("--stop-jobs", help="First stop running jobs, delete endpoints, and wait until both are done."),
     ] = False,
+    json: JsonOption = False,
     state_dir: StateDirOption = None,
 ) -> None:
     """Stop the service. Running jobs continue, and the next `tidemill up` finds them again."""
@@ -32,16 +34,24 @@ def down(
     choice = ServiceChoice.of(state_dir=state_dir).own_for("down")
     service = find_service(choice)
     if service is None or service.own is None:
-        typer.echo(f"no service runs on {choice.state.root}")
+        if json:
+            print_json({"url": None, "stopped": [], "running_jobs": [], "kept_endpoints": []})
+        else:
+            typer.echo(f"no service runs on {choice.state.root}")
         return
     jobs, endpoints = _what_runs(service)
     if stop_jobs and jobs is None:
         raise CommandFailed("the service does not answer, so its jobs cannot be stopped; without --stop-jobs it ends")
+    stopped = [*(jobs or []), *endpoints] if stop_jobs else []
     if stop_jobs:
         _stop(service, jobs or [], list(endpoints), timeout_s=choice.settings.stop_grace_s + 30)
         jobs = None
         endpoints.clear()
     end_service(service.own.connection.service)
+    if json:
+        kept = {"running_jobs": jobs or [], "kept_endpoints": endpoints}
+        print_json({"url": service.url, "stopped": stopped, **kept})
+        return
     typer.echo(f"tidemill at {service.url} has ended")
     if jobs:
         typer.echo(f"{_count(jobs, 'job')} still running: {', '.join(jobs)}")

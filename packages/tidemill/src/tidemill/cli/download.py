@@ -5,11 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.completion import training_names
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 from tidemill.errors import printable
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -17,12 +19,15 @@ def download(
     job: Annotated[
         str | None,
         typer.Argument(
-            metavar="[JOB]", help="A training job that has ended: its name, a begin of it, or - for the last."
+            metavar="[JOB]",
+            help="A training job that has ended: its name, a begin of it, or - for the last.",
+            autocompletion=training_names,
         ),
     ] = None,
     directory: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to (default: a directory named JOB).")
     ] = None,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -41,6 +46,9 @@ def download(
             f"training job {found.name} is {description['TrainingJobStatus']} and has stored nothing to download;"
             f" `tidemill logs {found.name}` shows its log"
         )
+    if json:
+        print_json({"name": found.name, "files": written})
+        return
     for file in written:
         typer.echo(printable(file))
 

@@ -12,7 +12,7 @@ from tidemill.server.discovery import connect
 from tidemill.server.exports import REMOVED_VARIABLES, client_environment, proxy_environment
 from tidemill.server.state import StateDirectory
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

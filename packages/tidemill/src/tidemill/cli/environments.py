@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.completion import environment_names
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption, load_settings
 from tidemill.cli.text import age, print_json, print_table
 from tidemill.core.sizes import size
@@ -12,7 +13,9 @@ from tidemill.core.sizes import size
 if TYPE_CHECKING:
     from tidemill.environments.builder import Environments
 
-app = typer.Typer(no_args_is_help=True, help="List, build and remove the environments of jobs and endpoints.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="List, build and remove the environments of jobs and endpoints."
+)
 
 
 @app.command("list")
@@ -29,7 +32,7 @@ def list_environments(
     Environments with the same base share most of their files.
     """
     if available:
-        _list_available()
+        _list_available(json=json)
         return
     found = _built(state_dir=state_dir, endpoint_url=endpoint_url)
     if json:
@@ -51,28 +54,41 @@ def list_environments(
 
 @app.command()
 def build(
-    name: Annotated[str, typer.Argument(help="E.g. tf-2.21.")],
+    name: Annotated[str, typer.Argument(help="E.g. tf-2.21.", autocompletion=environment_names)],
     python: Annotated[
         str | None, typer.Option(help="Its Python, e.g. 3.10 (default: one that is on this machine).")
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Build an environment now, so that the first job does not have to wait for it."""
     from tidemill.sdk.console import Console
 
     environment = _environments().ensure(name, python=python, log=Console().log)
+    if json:
+        print_json({"name": environment.name, "key": environment.key, "path": str(environment.prefix)})
+        return
     typer.echo(f"{environment.name} (key {environment.key}) is in {environment.prefix}")
 
 
 @app.command()
 def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME|KEY", help="A name removes each environment of that name.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|KEY", help="A name removes each environment of that name.", autocompletion=environment_names
+        ),
+    ],
+    json: JsonOption = False,
 ) -> None:
     """Remove an environment; the next job that needs it builds it again. Jobs that run in it will fail."""
     environments = _environments()
     keys = [each.key for each in environments.built() if name in (each.name, each.key)]
     for key in keys or [name]:
         environments.remove(key)
-        typer.echo(f"environment {key} was removed")
+        if not json:
+            typer.echo(f"environment {key} was removed")
+    if json:
+        print_json({"removed": keys or [name]})
 
 
 def _built(*, state_dir: Path | None, endpoint_url: str | None) -> list[dict[str, Any]]:
@@ -88,14 +104,23 @@ def _built(*, state_dir: Path | None, endpoint_url: str | None) -> list[dict[str
     return listed(_environments(), LayerSizes())
 
 
-def _list_available() -> None:
+def _list_available(*, json: bool) -> None:
     from tidemill.core.frameworks import ENVIRONMENTS
     from tidemill.environments.interpreters import available, preferred
 
-    rows = []
+    entries: list[dict[str, Any]] = []
     for name, framework in ENVIRONMENTS.items():
         here = available(preferred(framework.pythons))
-        rows.append((name, framework.release, ", ".join(framework.pythons), ", ".join(here) or "none"))
+        entries.append(
+            {"name": name, "tensorflow": framework.release, "pythons": framework.pythons, "pythons_here": here}
+        )
+    if json:
+        print_json(entries)
+        return
+    rows = [
+        (each["name"], each["tensorflow"], ", ".join(each["pythons"]), ", ".join(each["pythons_here"]) or "none")
+        for each in entries
+    ]
     print_table(("NAME", "TENSORFLOW", "PYTHON", "ON THIS MACHINE"), rows)
 
 

@@ -8,17 +8,33 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.text import print_table
+from tidemill.cli.options import JsonOption
+from tidemill.cli.text import print_json, print_table
 
 _INSTALLED = Path(__file__).parents[1] / "examples"  # of a wheel, see hatch_build.py
 _IN_CHECKOUT = Path(__file__).parents[5] / "examples"
 
-app = typer.Typer(no_args_is_help=True, help="List and copy programs to begin with.")
+
+def _examples() -> dict[str, Path]:
+    """Return the directories by the names of the examples."""
+    root = _INSTALLED if _INSTALLED.is_dir() else _IN_CHECKOUT
+    # The directories are numbered in the order in which one reads them.
+    return {path.name.partition("_")[2].replace("_", "-"): path for path in sorted(root.glob("[0-9]*_*"))}
+
+
+def _names(incomplete: str) -> list[str]:
+    return [name for name in _examples() if name.startswith(incomplete)]
+
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="List and copy programs to begin with.")
 
 
 @app.command("list")
-def list_examples() -> None:
+def list_examples(json: JsonOption = False) -> None:
     """List the examples."""
+    if json:
+        print_json([{"name": name, "about": _about(path)} for name, path in _examples().items()])
+        return
     print_table(
         ("NAME", "WHAT ITS FIRST PROGRAM DOES"),
         [(name, _about(path)) for name, path in _examples().items()],
@@ -28,10 +44,11 @@ def list_examples() -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="E.g. digits.")],
+    name: Annotated[str, typer.Argument(help="E.g. digits.", autocompletion=_names)],
     directory: Annotated[
         Path | None, typer.Argument(help="The new directory (default: the example's name).", file_okay=False)
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Copy an example into a new directory."""
     examples = _examples()
@@ -41,16 +58,12 @@ def get(
     if target.exists():
         raise CommandFailed(f"{target} exists, and an example is copied into a new directory: name another one")
     target.mkdir(parents=True)
-    for file in sorted(examples[name].glob("*.py")):
-        shutil.copyfile(file, target / file.name)
-        typer.echo(str(target / file.name))
-
-
-def _examples() -> dict[str, Path]:
-    """Return the directories by the names of the examples."""
-    root = _INSTALLED if _INSTALLED.is_dir() else _IN_CHECKOUT
-    # The directories are numbered in the order in which one reads them.
-    return {path.name.partition("_")[2].replace("_", "-"): path for path in sorted(root.glob("[0-9]*_*"))}
+    copied = [Path(shutil.copyfile(file, target / file.name)) for file in sorted(examples[name].glob("*.py"))]
+    if json:
+        print_json({"name": name, "files": [str(file) for file in copied]})
+        return
+    for file in copied:
+        typer.echo(str(file))
 
 
 def _about(path: Path) -> str:

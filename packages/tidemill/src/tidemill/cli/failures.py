@@ -3,9 +3,13 @@
 import sys
 from dataclasses import dataclass
 
+import typer
+from typer.exceptions import TyperException
+
 from tidemill.errors import JobFailed, TidemillError
 
 _IN_USE = 3
+_WRONG_USAGE = 2
 
 
 class CommandFailed(TidemillError):
@@ -18,6 +22,8 @@ class Failure:
 
     text: str
     exit_code: int = 1
+    code: str = "CommandFailed"
+    """For programs: AWS's error code if the service refused a request, else the kind of error."""
 
 
 def explain(error: Exception) -> Failure | None:
@@ -28,23 +34,29 @@ def explain(error: Exception) -> Failure | None:
     """
     if isinstance(error, JobFailed):
         # Keep all lines: the message contains the end of the user's own traceback.
-        return Failure(str(error))
+        return Failure(str(error), code="JobFailed")
     if isinstance(error, TidemillError):
-        return Failure(_one_line(error), _IN_USE if type(error).__name__ == "StateInUse" else 1)
+        return Failure(_one_line(error), _IN_USE if type(error).__name__ == "StateInUse" else 1, type(error).__name__)
+    if isinstance(error, TyperException):
+        text = error.format_message() if isinstance(error, typer.BadParameter) else error
+        return Failure(_one_line(text), _WRONG_USAGE, "WrongUsage")
     # Commands that do not use the service do not load boto3; if it is not loaded, the error cannot be botocore's.
     botocore = sys.modules.get("botocore.exceptions")
     if botocore is not None:
         if isinstance(error, botocore.ClientError):
             answer = error.response.get("Error", {})
-            return Failure(_one_line(f"{answer.get('Code', 'Error')}: {answer.get('Message', error)}"))
+            code = answer.get("Code", "Error")
+            return Failure(_one_line(f"{code}: {answer.get('Message', error)}"), code=code)
         if isinstance(
             error, botocore.EndpointConnectionError | botocore.ConnectionClosedError | botocore.HTTPClientError
         ):
-            return Failure(_one_line(f"the service does not answer ({error}); see `tidemill status` and its log"))
+            text = f"the service does not answer ({error}); see `tidemill status` and its log"
+            return Failure(_one_line(text), code="NoAnswer")
         if isinstance(error, botocore.NoCredentialsError | botocore.PartialCredentialsError):
             return Failure(
                 f"there are no keys for the service ({_one_line(error)}): set AWS_ACCESS_KEY_ID and"
-                " AWS_SECRET_ACCESS_KEY as `tidemill keys add` printed them; `tidemill status` shows the service"
+                " AWS_SECRET_ACCESS_KEY as `tidemill keys add` printed them; `tidemill status` shows the service",
+                code="NoKeys",
             )
         if isinstance(error, botocore.BotoCoreError):
             return Failure(_one_line(error))

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill._shared.trees import walk
-from tidemill.cli.options import StateDirOption
+from tidemill.cli.options import JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 from tidemill.core.files import read_json
 from tidemill.core.sizes import size
 from tidemill.errors import printable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tidemill.environments.build_lock import Built
     from tidemill.settings import Settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _DAY_S = 86400
 _LONGEST_JOB_DAYS = 28
@@ -37,6 +38,7 @@ def gc(
         ),
     ] = 30,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
+    json: JsonOption = False,
     state_dir: StateDirOption = None,
 ) -> None:
     """Remove unfinished and unused environments, unused overlays, old decisions of the training compiler
@@ -48,7 +50,8 @@ def gc(
     from tidemill.cli.service import ServiceChoice
 
     settings = ServiceChoice.of(state_dir=state_dir).own_for("gc").settings
-    freed_bytes, remains = 0, False
+    removed: list[dict[str, Any]] = []
+    remains = False
     for garbage in find_garbage(settings, older_than_days=older_than, unused_for_days=unused_for):
         size_bytes = _size_bytes(garbage.path)
         try:
@@ -58,9 +61,14 @@ def gc(
             remains = True
             typer.echo(f"tidemill: {printable(garbage.what)} cannot be removed: {error} (in {garbage.path})", err=True)
             continue
-        freed_bytes += size_bytes
-        typer.echo(f"{size(size_bytes):>10}  {printable(garbage.what)}")
-    typer.echo(f"{'would free' if dry_run else 'freed'} {freed_bytes} bytes ({size(freed_bytes)})")
+        removed.append({"what": printable(garbage.what), "path": str(garbage.path), "size_bytes": size_bytes})
+        if not json:
+            typer.echo(f"{size(size_bytes):>10}  {printable(garbage.what)}")
+    freed_bytes = sum(each["size_bytes"] for each in removed)
+    if json:
+        print_json({"dry_run": dry_run, "freed_bytes": freed_bytes, "complete": not remains, "removed": removed})
+    else:
+        typer.echo(f"{'would free' if dry_run else 'freed'} {freed_bytes} bytes ({size(freed_bytes)})")
     if remains:
         raise typer.Exit(1)
 

@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.completion import training_names
 from tidemill.cli.kinds import TRAINING
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -17,8 +19,10 @@ def interrupt(
         typer.Argument(
             metavar="JOB",
             help="Name of a training job with EnableManagedSpotTraining, or a begin that no other name has.",
+            autocompletion=training_names,
         ),
     ],
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -34,6 +38,9 @@ def interrupt(
     found = choose_to_end(service, job, (TRAINING,), verb="interrupt")
     check_kind(found, (TRAINING,), verb="interrupt")
     service.interrupt_job(found.name)
+    if json:
+        print_json({"name": found.name, "kind": found.kind.noun})
+        return
     typer.echo(
         f"{found.name} is interrupted, and starts again from its checkpoints; follow it with `tidemill logs -f"
         f" {found.name}`"

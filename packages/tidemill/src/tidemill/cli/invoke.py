@@ -1,15 +1,19 @@
 """`tidemill invoke`: send a request to an endpoint."""
 
+import base64
+import json as jsonlib
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tidemill.cli.completion import endpoint_names
 from tidemill.cli.kinds import ENDPOINT
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -17,7 +21,9 @@ def invoke(
     endpoint: Annotated[
         str,
         typer.Argument(
-            metavar="[ENDPOINT]", help="Name of the endpoint, or a begin of it; - or nothing is the newest endpoint."
+            metavar="[ENDPOINT]",
+            help="Name of the endpoint, or a begin of it; - or nothing is the newest endpoint.",
+            autocompletion=endpoint_names,
         ),
     ],
     body: Annotated[
@@ -26,6 +32,7 @@ def invoke(
     ] = None,
     content_type: Annotated[str, typer.Option(help="MIME type of the body.")] = "application/json",
     accept: Annotated[str, typer.Option(help="MIME type of the answer.")] = "application/json",
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -45,10 +52,25 @@ def invoke(
         EndpointName=found.name, Body=content, ContentType=content_type, Accept=accept
     )
     answer = reply["Body"].read()
+    if json:
+        print_json({"endpoint": found.name, "content_type": reply["ContentType"], "body": _decoded(answer)})
+        return
     sys.stdout.buffer.write(answer)
     if sys.stdout.isatty() and not answer.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
+
+
+def _decoded(answer: bytes) -> object:
+    """Return the value of an answer in JSON, or its text; bytes that are no text are in base64."""
+    try:
+        text = answer.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(answer).decode()}
+    try:
+        return jsonlib.loads(text)
+    except ValueError:
+        return text
 
 
 def _content(body: str) -> bytes:

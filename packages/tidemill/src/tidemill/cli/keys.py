@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import EndpointOption, StateDirOption
-from tidemill.cli.text import age, print_table
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import age, print_json, print_table
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-app = typer.Typer(no_args_is_help=True, help="Add, list and revoke access keys of further users.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Add, list and revoke access keys of further users.")
 
 _User = Annotated[str, typer.Argument(metavar="USER", help="Name: letters, digits and +=,.@_-")]
 
@@ -30,6 +30,7 @@ def add(
             metavar="FILE", help="IAM policy in JSON: what the user may do (default: all but managing users and keys)."
         ),
     ] = None,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -43,23 +44,47 @@ def add(
         _give_policy(iam, user, policy)
     key = iam.create_access_key(UserName=user)["AccessKey"]
     public_url = service.own.connection.service.public_url if service.own else ""
+    if json:
+        print_json(
+            {
+                "user": user,
+                "url": public_url or service.url,
+                "access_key_id": key["AccessKeyId"],
+                "secret_access_key": key["SecretAccessKey"],
+            }
+        )
+        return
     typer.echo(f"export AWS_ENDPOINT_URL={public_url or service.url}")
     typer.echo(f"export AWS_ACCESS_KEY_ID={key['AccessKeyId']}")
     typer.echo(f"export AWS_SECRET_ACCESS_KEY={key['SecretAccessKey']}")
 
 
 @app.command("list")
-def list_keys(endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
+def list_keys(json: JsonOption = False, endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
     """List the users and their keys, without the secrets."""
     iam = _client(state_dir, endpoint_url)
     users = [user["UserName"] for page in iam.get_paginator("list_users").paginate() for user in page["Users"]]
     keys = [each for user in users for each in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]]
+    policies = {user: iam.list_user_policies(UserName=user)["PolicyNames"] for user in users}
+    if json:
+        entries = [(key["UserName"], key["AccessKeyId"], key["CreateDate"]) for key in keys]
+        print_json(
+            [
+                {"user": user, "access_key_id": key, "created": at, "policies": policies[user]}
+                for user, key, at in entries
+            ]
+        )
+        return
     if not keys:
         typer.echo("no further user has a key; `tidemill keys add USER` makes one")
         return
-    policies = {user: ", ".join(iam.list_user_policies(UserName=user)["PolicyNames"]) for user in users}
     rows = [
-        (key["UserName"], key["AccessKeyId"], f"{age(key['CreateDate'])} ago", policies[key["UserName"]] or "-")
+        (
+            key["UserName"],
+            key["AccessKeyId"],
+            f"{age(key['CreateDate'])} ago",
+            ", ".join(policies[key["UserName"]]) or "-",
+        )
         for key in keys
     ]
     print_table(("USER", "KEY", "CREATED", "POLICY"), rows)
@@ -69,6 +94,7 @@ def list_keys(endpoint_url: EndpointOption = None, state_dir: StateDirOption = N
 def revoke(
     user: _User,
     key: Annotated[str | None, typer.Option("--key", metavar="ID", help="One key (default: all of the user).")] = None,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -80,7 +106,10 @@ def revoke(
         raise CommandFailed(f"user {user} has no key {key}" if key and held else f"user {user} has no key")
     for each in chosen:
         iam.delete_access_key(UserName=user, AccessKeyId=each)
-        typer.echo(f"{each} of {user} is revoked")
+        if not json:
+            typer.echo(f"{each} of {user} is revoked")
+    if json:
+        print_json({"user": user, "revoked": chosen})
 
 
 def _give_policy(iam: Any, user: str, file: Path) -> None:

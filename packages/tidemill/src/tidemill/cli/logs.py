@@ -1,19 +1,22 @@
 """`tidemill logs`: print the log of a job or an endpoint."""
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli.completion import logged_names
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.kinds import ENDPOINT, EXECUTION, PROCESSING, TRAINING, TRANSFORM, TUNING
-from tidemill.cli.options import EndpointOption, StateDirOption, point_in_time
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption, point_in_time
+from tidemill.cli.text import print_json_line
 from tidemill.errors import printable
 
 if TYPE_CHECKING:
     from tidemill.sdk.logs import LogLine
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _WITH_LOG = (TRAINING, PROCESSING, TRANSFORM, ENDPOINT)
 
@@ -24,6 +27,7 @@ def logs(
         str | None,
         typer.Argument(
             metavar="[JOB]",
+            autocompletion=logged_names,
             help="A training, processing or transform job or an endpoint: its name, a begin of it, or - for the last"
             " job.",
         ),
@@ -43,6 +47,7 @@ def logs(
         int | None, typer.Option("--tail", "-n", min=0, help="Only the last lines, after the other filters.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Keep control characters.")] = False,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -67,7 +72,15 @@ def logs(
     console = Console(keep_escapes=raw)
     log = JobLog(service, found, since_ms=since_ms, pattern=pattern, instances=instances or (), console=console)
     for lines in log.read(tail=tail, follow=follow):
+        if json:
+            for time_ms, message, instance in lines:
+                print_json_line({"time": _time(time_ms), "instance": instance, "message": message})
+            continue
         console.log_all(_shown(lines, raw=raw, several=log.several), named=True)
+
+
+def _time(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 def _shown(lines: "list[LogLine]", *, raw: bool, several: bool) -> Any:

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 from tidemill.core.files import make_directory, write_durably
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command("open")
@@ -20,6 +21,7 @@ def open_page(
     ] = True,
     read_only: Annotated[bool, typer.Option("--read-only", help="The session may look, and change nothing.")] = False,
     revoke: Annotated[bool, typer.Option("--revoke", help="End all sessions of your key, and open none.")] = False,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -28,21 +30,31 @@ def open_page(
     The address works once, for five minutes.
     """
     from tidemill.cli.service import require_service
-    from tidemill.settings import user_directory
+    from tidemill.core.service_choice import user_directory
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     if revoke:
         ended = service.tidemill.delete_page_sessions()["DeletedCount"]
-        typer.echo(f"{ended} session{'' if ended == 1 else 's'} of the page ended")
+        if json:
+            print_json({"ended": ended})
+        else:
+            typer.echo(f"{ended} session{'' if ended == 1 else 's'} of the page ended")
         return
     token = service.tidemill.create_page_token(ReadOnly=read_only)["Token"]
     address = f"{service.url.rstrip('/')}/_tidemill/#token={token}"
     if not browser:
-        typer.echo(address)
+        if json:
+            print_json({"address": address, "opened": False})
+        else:
+            typer.echo(address)
         return
     file = user_directory("XDG_CACHE_HOME", ".cache").absolute() / "open.html"
     _write(file, address)
-    if webbrowser.open(file.as_uri()):
+    opened = webbrowser.open(file.as_uri())
+    if json:
+        print_json({"address": address, "opened": opened})
+        return
+    if opened:
         typer.echo(f"opened {service.url}/_tidemill/ in the browser; if it shows nothing, open this address once:")
     else:
         typer.echo("no browser was found here; open this address once:")

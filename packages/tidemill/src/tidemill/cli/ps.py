@@ -15,7 +15,7 @@ from tidemill.cli.text import age, execution_name, print_json, print_table
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 class _KindName(StrEnum):

@@ -6,14 +6,16 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemill.cli.options import EndpointOption, StateDirOption
-from tidemill.cli.service import OwnService, ServiceChoice, ensure_service
 
-app = typer.Typer()
+if TYPE_CHECKING:
+    from tidemill.cli.service import OwnService
+
+app = typer.Typer(add_completion=False)
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -29,6 +31,8 @@ def run(
 
     `sagemaker.tensorflow` and related modules are provided if AWS's own package lacks them.
     """
+    from tidemill.cli.service import ServiceChoice, ensure_service
+
     choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
     if choice.endpoint is None:
         own = ensure_service(choice).own
@@ -46,7 +50,7 @@ def run(
     _run_script(client.absolute(), arguments or [])
 
 
-def _enter(service: OwnService) -> None:
+def _enter(service: "OwnService") -> None:
     """Set the environment variables that `tidemill env` prints in this process."""
     from tidemill.server.exports import REMOVED_VARIABLES, client_environment
 

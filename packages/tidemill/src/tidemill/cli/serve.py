@@ -12,7 +12,8 @@ import typer
 from tidemill._shared.trees import remove_tree
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.model_path import ModelKind, ModelPath
-from tidemill.cli.options import load_settings
+from tidemill.cli.options import JsonOption, load_settings
+from tidemill.cli.text import print_json_line
 
 if TYPE_CHECKING:
     from tidemill.environments.builder import JobEnvironment
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tidemill.sdk.sourcedir import SourceCode
     from tidemill.shim.session import InstanceSession
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _PORT = 8080
 _HOST = "127.0.0.1"
@@ -46,6 +47,7 @@ def serve(
     isolation: Annotated[
         str | None, typer.Option(metavar="[auto|mount|plain]", help="How the server is separated from the machine.")
     ] = None,
+    json: JsonOption = False,
 ) -> None:
     """Serve a model until Ctrl-C, with the server, environment and sandbox of endpoints. No service is needed.
 
@@ -63,7 +65,8 @@ def serve(
     if kind == "python" and code is not None:
         variables["SAGEMAKER_PROGRAM"] = code.entry_point
     console = Console()
-    log = TerminalLog(console, ready=lambda url, models: _introduce(console, model, url, models, kind=kind))
+    introduce = _print_ready if json else _introduce
+    log = TerminalLog(console, ready=lambda url, models: introduce(console, model, url, models, kind=kind))
     port = _free_port(port, console)
     try:
         with terminal_session(
@@ -120,6 +123,11 @@ def _free_port(port: int | None, console: "Console") -> int:
     if port is None and found != _PORT:
         console.say(f"tidemill: port {_PORT} is in use; taking {found} (--port chooses another)")
     return 0 if port == 0 else found
+
+
+def _print_ready(console: "Console", model: ModelPath, url: str, models: list[str], *, kind: str) -> None:
+    del console
+    print_json_line({"url": url, "path": str(model.path), "endpoint_type": kind, "models": models})
 
 
 def _introduce(console: "Console", model: ModelPath, url: str, models: list[str], *, kind: str) -> None:

@@ -100,6 +100,14 @@ class ServiceChoice:
         """What selected the service, for messages."""
         return "this user's own service" if self.endpoint is None else f"named by {self.endpoint.named_by}"
 
+    def session(self) -> Any:
+        """Return a boto3 session for the service, which need not run: for requests that are only written."""
+        from tidemill.sdk.connection import connect_to
+
+        service = find_service(self)
+        nowhere = NamedEndpoint("http://127.0.0.1", "no request is sent")
+        return connect_to(nowhere, region=self.settings.region) if service is None else service.session
+
     def own_for(self, verb: str) -> "ServiceChoice":
         """Return the choice of this user's own service, for a command that works in its state directory.
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.text import print_json, print_json_line
 
 if TYPE_CHECKING:
     from tidemill.server.state import StateDirectory
     from tidemill.server.systemd import Unit
 
-app = typer.Typer(no_args_is_help=True, help="Run the service by systemd, as your user, and read its log.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Run the service by systemd, as your user, and read its log."
+)
 
 _LOOK_EVERY_S = 0.5
 _NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the unit.")]
@@ -26,6 +29,7 @@ def install(
     name: _NameOption = "tidemill",
     now: Annotated[bool, typer.Option("--now", help="Start it, too.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the unit, and change nothing.")] = False,
+    json: JsonOption = False,
     state_dir: StateDirOption = None,
 ) -> None:
     """Write a unit that starts the service when you log in, and again if it fails; jobs outlive each restart.
@@ -37,7 +41,10 @@ def install(
 
     unit = unit_of_settings(load_settings(state_dir=state_dir), name=name)
     if dry_run:
-        typer.echo(unit.text, nl=False)
+        if json:
+            print_json({"unit": str(unit.file), "text": unit.text})
+        else:
+            typer.echo(unit.text, nl=False)
         return
     typer.echo(f"{unit.file} {unit.write()}")
     for variable in unit.left_out(os.environ):
@@ -51,41 +58,53 @@ def install(
     if not unit.lingers:
         typer.echo(f"It ends when you log out, unless you allow it to stay:  loginctl enable-linger {unit.user}")
     _warn_of_other_service(unit, load_settings(state_dir=state_dir).state_dir)
+    if json:
+        print_json({"unit": str(unit.file), "text": unit.text})
 
 
 @app.command()
-def uninstall(name: _NameOption = "tidemill") -> None:
+def uninstall(name: _NameOption = "tidemill", json: JsonOption = False) -> None:
     """Stop the unit and remove its file. Jobs, endpoints and everything stored stay."""
     from tidemill.server.systemd import unit_file, written_by_tidemill
 
     file = unit_file(name)
     if not file.exists():
-        typer.echo(f"{file} does not exist")
+        if json:
+            print_json({"unit": str(file), "removed": False})
+        else:
+            typer.echo(f"{file} does not exist")
         return
     if not written_by_tidemill(file):
         raise CommandFailed(f"{file} was not written by `tidemill service install`, so it stays; remove it yourself")
     _systemctl(("disable", "--now", file.name))
     file.unlink()
     _systemctl(("daemon-reload",))
+    if json:
+        print_json({"unit": str(file), "removed": True})
+        return
     typer.echo(f"{file} is removed")
 
 
 @app.command()
-def status(name: _NameOption = "tidemill", state_dir: StateDirOption = None) -> None:
+def status(name: _NameOption = "tidemill", json: JsonOption = False, state_dir: StateDirOption = None) -> None:
     """Print whether the unit is installed, as it would be written now, and running."""
     from tidemill.server.systemd import unit_of_settings
 
     unit = unit_of_settings(load_settings(state_dir=state_dir), name=name)
+    answers = {question[3:]: _asked(question, unit.file.name) for question in ("is-enabled", "is-active")}
+    if json:
+        print_json({"unit": str(unit.file), "state": unit.state(), **answers, "lingers": unit.lingers})
+        return
     typer.echo(f"unit      {unit.file} {unit.state()}")
-    for question in ("is-enabled", "is-active"):
-        answer = _asked(question, unit.file.name)
-        typer.echo(f"{question[3:]:9} {answer or 'unknown: systemd of your user does not answer here'}")
+    for question, answer in answers.items():
+        typer.echo(f"{question:9} {answer or 'unknown: systemd of your user does not answer here'}")
     typer.echo(f"lingers   {'yes' if unit.lingers else f'no: loginctl enable-linger {unit.user}'}")
 
 
 @app.command()
 def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing until Ctrl-C.")] = False,
+    json: JsonOption = False,
     state_dir: StateDirOption = None,
 ) -> None:
     """Print the log of a service in the background, the oldest line first. That of a unit is in the journal."""
@@ -101,7 +120,10 @@ def logs(
     reader = LogReader(state.service_log)
     while True:
         for line in reader.lines():
-            typer.echo(printable(line))
+            if json:
+                print_json_line({"message": line})
+            else:
+                typer.echo(printable(line))
         if not follow:
             return
         time.sleep(_LOOK_EVERY_S)

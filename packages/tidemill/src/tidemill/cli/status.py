@@ -17,7 +17,7 @@ from tidemill.errors import printable
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _HEALTH_TIMEOUT_S = 5.0
 

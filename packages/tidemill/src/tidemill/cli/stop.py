@@ -4,17 +4,25 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.completion import job_names
 from tidemill.cli.kinds import EXECUTION, JOBS, TUNING
-from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def stop(
     job: Annotated[
-        str, typer.Argument(metavar="JOB", help="Name of a job, or PIPELINE/ID; or a begin that no other name has.")
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="Name of a job, or PIPELINE/ID; or a begin that no other name has.",
+            autocompletion=job_names,
+        ),
     ],
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -28,5 +36,8 @@ def stop(
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     found = choose_to_end(service, job, (*JOBS, EXECUTION), verb="stop")
     service.stop(found)
+    if json:
+        print_json({"name": found.name, "kind": found.kind.noun})
+        return
     shown = "describe" if found.kind in (TUNING, EXECUTION) else "logs -f"
     typer.echo(f"{found.name} is stopping; follow it with `tidemill {shown} {found.name}`")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidemill.cli.completion import training_names
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, StateDirOption
 from tidemill.core.images import DEFAULT_TENSORFLOW
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tidemill.environments.builder import JobEnvironment
     from tidemill.settings import Settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _HAS_TENSORBOARD = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"
 _LOOK_EVERY_S = 2.0
@@ -32,7 +33,11 @@ _END_TIMEOUT_S = 10.0
 def tensorboard(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[JOB]...", help="Training jobs: names, begins of them, or - for the last."),
+        typer.Argument(
+            metavar="[JOB]...",
+            help="Training jobs: names, begins of them, or - for the last.",
+            autocompletion=training_names,
+        ),
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1 (default: 6006, or the next free one).")

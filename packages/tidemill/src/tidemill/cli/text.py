@@ -1,17 +1,21 @@
 """Format output of commands: tables, ages, sizes, and untrusted text made safe for a terminal."""
 
+import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
 from tidemill.errors import printable
 
 _LEAST_CHARS = 8
+
+_results: TextIO | None = None
+"""Where JSON goes while standard output is redirected."""
 
 
 def age(since: datetime, *, until: datetime | None = None) -> str:
@@ -52,7 +56,28 @@ def print_json(value: Any) -> None:
     Raises:
         TypeError: If something has no form in JSON.
     """
-    typer.echo(json.dumps(value, indent=2, default=_jsonable))
+    print(json.dumps(value, indent=2, default=_jsonable), file=_results or sys.stdout, flush=True)
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as JSON in one line, for results that come one after the other.
+
+    Args:
+        value: As for `print_json`.
+    """
+    print(json.dumps(value, default=_jsonable), file=_results or sys.stdout, flush=True)
+
+
+@contextlib.contextmanager
+def only_results() -> Generator[None]:
+    """Send everything but JSON that is printed to standard error, e.g. the progress of a job that is awaited."""
+    global _results
+    earlier, _results = _results, sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results = earlier
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, wraps: bool = False) -> None:

@@ -1,138 +1,161 @@
 """`tidemill train`: submit a training script."""
 
-import json
-import math
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import EndpointOption, StateDirOption
-from tidemill.cli.service import ServiceChoice, ensure_service
+from tidemill.cli.job_options import (
+    FrameworkOption,
+    HyperparameterOption,
+    InputOption,
+    InstanceTypeOption,
+    SourceDirOption,
+    channels,
+    distribution,
+    given,
+    hyperparameter,
+    metric_definition,
+    pairs,
+)
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json
 
-app = typer.Typer()
+if TYPE_CHECKING:
+    from tidemill.cli.service import ServiceChoice
+
+app = typer.Typer(add_completion=False)
+
+
+class _InputMode(StrEnum):
+    FILE = "File"
+    PIPE = "Pipe"
+    FAST_FILE = "FastFile"
 
 
 @app.command()
 def train(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script (inside --source-dir).")],
-    source_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory that goes along.")] = None,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=PATH|s3://...", help="A channel; repeatable.")
-    ] = None,
-    hp: Annotated[
-        list[str] | None, typer.Option("--hp", metavar="NAME=VALUE", help="A hyperparameter; repeatable.")
-    ] = None,
+    source_dir: SourceDirOption = None,
+    inputs: InputOption = None,
+    input_mode: Annotated[_InputMode | None, typer.Option(help="How channels arrive (default: File).")] = None,
+    hp: HyperparameterOption = None,
     variables: Annotated[
         list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable; repeatable.")
     ] = None,
     instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
-    instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
-    framework_version: Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")] = None,
+    instance_type: InstanceTypeOption = "local",
+    volume_size: Annotated[int | None, typer.Option(min=1, metavar="GB", help="Size of the data volume.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--distribution",
+            metavar="KIND[,KEY=VALUE]|JSON",
+            help="parameter_server, multi_worker_mirrored_strategy, or e.g. mpi,processes_per_host=2; or the SDK's"
+            " argument as JSON.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="NAME[=REGEX]",
+            help="A metric to read from the log; repeatable. Without REGEX as Keras writes it.",
+        ),
+    ] = None,
+    framework_version: FrameworkOption = None,
     py_version: Annotated[
         str, typer.Option(help="Python, e.g. py310 (default: any that the version runs on).")
     ] = "py3",
     job_name: Annotated[str | None, typer.Option("--name", help="Name of the job (default: made up).")] = None,
+    role: Annotated[str, typer.Option(help="Name or ARN of the job's role.")] = "tidemill",
     output_path: Annotated[str | None, typer.Option(metavar="s3://...", help="S3 prefix of the model.")] = None,
+    checkpoint_s3_uri: Annotated[
+        str | None, typer.Option(metavar="s3://...", help="S3 prefix of checkpoints, restored at the start.")
+    ] = None,
+    checkpoint_local_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Their directory in the job (default: /opt/ml/checkpoints).")
+    ] = None,
     max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after that time.")] = None,
+    use_spot: Annotated[
+        bool, typer.Option("--spot", "--use-spot-instances", help="A spot job, which `tidemill interrupt` interrupts.")
+    ] = False,
+    max_wait: Annotated[
+        int | None, typer.Option(min=1, metavar="SECONDS", help="Of a spot job: longest time with its restarts.")
+    ] = None,
+    max_retry_attempts: Annotated[
+        int | None, typer.Option(min=1, max=30, help="Restarts from checkpoints after internal errors.")
+    ] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; repeatable.")] = None,
     compile_steps: Annotated[
         bool, typer.Option("--compile", help="Enable the training compiler: XLA if it is faster.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the log until the job ends.")] = True,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print the CreateTrainingJob request; upload and send nothing.")
+    ] = False,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Train with SCRIPT; exit code 1 if the job fails. Starts your own service if that is selected and not running."""
+    from tidemill.cli.service import ServiceChoice
+
     choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
-    channels = {name: uri(value) for name, value in pairs("--input", inputs)}
+    data = channels(inputs)
     arguments = given(
         source_dir=str(source_dir) if source_dir else None,
         hyperparameters={name: hyperparameter(value) for name, value in pairs("--hp", hp)} or None,
         environment=dict(pairs("--env", variables)) or None,
+        distribution=distribution(strategy),
+        metric_definitions=[metric_definition(each) for each in metrics or ()] or None,
+        tags=dict(pairs("--tag", tags)) or None,
+        input_mode=input_mode and input_mode.value,
+        volume_size=volume_size,
         output_path=output_path,
+        checkpoint_s3_uri=checkpoint_s3_uri,
+        checkpoint_local_path=checkpoint_local_path,
         max_run=max_run,
+        use_spot_instances=use_spot or None,
+        max_wait=max_wait,
+        max_retry_attempts=max_retry_attempts,
+        framework_version=framework_version or choice.settings.default_framework,
     )
+    arguments |= {"role": role, "instance_count": instance_count, "instance_type": instance_type}
+    try:
+        estimator = _estimator(choice, script, arguments | {"py_version": py_version}, compile_steps, sends=not dry_run)
+        if dry_run:
+            print_json(_request(estimator, data, job_name))
+            return
+        estimator.fit(data or None, wait=wait, job_name=job_name)
+    except ValueError as error:
+        raise CommandFailed(str(error)) from error
+    job = estimator.latest_training_job
+    if json:
+        description = job.describe()
+        model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or None
+        print_json({"name": job.name, "status": description["TrainingJobStatus"], "model": model})
+    elif not wait:
+        typer.echo(f"{job.name} was submitted; `tidemill logs -f {job.name}` follows it")
+
+
+def _estimator(
+    choice: "ServiceChoice", script: Path, arguments: dict[str, Any], compile_steps: bool, *, sends: bool
+) -> Any:
+    from tidemill.cli.service import ensure_service
     from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig
 
     if compile_steps:
         arguments["compiler_config"] = TrainingCompilerConfig()
-
-    try:
-        estimator = TensorFlow(
-            str(script),
-            role="tidemill",
-            instance_count=instance_count,
-            instance_type=instance_type,
-            framework_version=framework_version or choice.settings.default_framework,
-            py_version=py_version,
-            sagemaker_session=Session(ensure_service(choice).session),
-            **arguments,
-        )
-        estimator.fit(channels or None, wait=wait, job_name=job_name)
-    except ValueError as error:
-        raise CommandFailed(str(error)) from error
-    job = estimator.latest_training_job
-    if not wait and job is not None:
-        typer.echo(f"{job.name} was submitted; `tidemill logs -f {job.name}` follows it")
+    session = Session(ensure_service(choice).session if sends else choice.session())
+    session.sends = sends
+    return TensorFlow(str(script), sagemaker_session=session, **arguments)
 
 
-def hyperparameter(text: str) -> int | float | str:
-    """Return a number if ``text`` is a JSON number, otherwise the text: ``true`` reaches the script as written.
+def _request(estimator: Any, data: dict[str, Any], job_name: str | None) -> dict[str, Any]:
+    from tidemill.sdk.naming import image_base, timestamped
 
-    Args:
-        text: Value of the command line.
-    """
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return value if number else text
-
-
-def pairs(option: str, values: list[str] | None) -> list[tuple[str, str]]:
-    """Return the names and values of an option that can be repeated.
-
-    Args:
-        option: The option, for errors.
-
-    Raises:
-        BadParameter: A value has another form, or a name is given twice.
-    """
-    found = [value.partition("=") for value in values or ()]
-    for (name, sign, _), value in zip(found, values or (), strict=True):
-        if not sign or not name:
-            raise typer.BadParameter(f"{value!r} has not the form NAME=VALUE", param_hint=option)
-    names = [name for name, _, _ in found]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise typer.BadParameter(f"{', '.join(twice)} given more than once", param_hint=option)
-    return [(name, value) for name, _, value in found]
-
-
-def uri(value: str) -> str:
-    """Return the URI of a channel's data.
-
-    Args:
-        value: A URI, or a path of this machine.
-
-    Raises:
-        BadParameter: It is neither.
-    """
-    if value.startswith(("s3://", "file://")):
-        return value
-    path = Path(value)
-    if not path.exists():
-        raise typer.BadParameter(f"{value!r} is neither an s3:// URI nor an existing path", param_hint="--input")
-    # Not asuri(), which would percent-encode: the SDK uses the rest of the URI as a path.
-    return f"file://{path.absolute()}"
-
-
-def given(**arguments: Any) -> dict[str, Any]:
-    """Return the arguments that are not None.
-
-    Args:
-        **arguments: Arguments of the SDK.
-    """
-    return {name: value for name, value in arguments.items() if value is not None}
+    name = job_name or timestamped(image_base(estimator.training_image_uri()))
+    return estimator.training_request(name, data or None)

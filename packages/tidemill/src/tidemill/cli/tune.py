@@ -1,24 +1,32 @@
 """`tidemill tune`: search for the values of a script's hyperparameters."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import EndpointOption, StateDirOption
-from tidemill.cli.service import ServiceChoice, ensure_service
-from tidemill.cli.text import print_table
-from tidemill.cli.train import given, hyperparameter, pairs, uri
+from tidemill.cli.job_options import (
+    FrameworkOption,
+    HyperparameterOption,
+    InputOption,
+    InstanceTypeOption,
+    SourceDirOption,
+    channels,
+    given,
+    hyperparameter,
+    metric_definition,
+    pairs,
+)
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json, print_table
 
 if TYPE_CHECKING:
     from tidemill.sdk import HyperparameterTuner
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 _SCALES = {"linear": "Linear", "log": "Logarithmic", "reverse": "ReverseLogarithmic", "auto": "Auto"}
-_NUMBER = r"([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)"
 _SHOWN = 10
 
 
@@ -47,25 +55,24 @@ def tune(
     strategy: Annotated[str, typer.Option(help="bayesian, random, grid or hyperband.")] = "bayesian",
     early_stopping: Annotated[bool, typer.Option(help="Stop trainings that are worse than the median.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search.")] = None,
-    source_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="Directory that goes along.")] = None,
-    inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=PATH|s3://...", help="A channel; repeatable.")
-    ] = None,
-    hp: Annotated[
-        list[str] | None, typer.Option("--hp", metavar="NAME=VALUE", help="A hyperparameter; repeatable.")
-    ] = None,
-    instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
-    framework_version: Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")] = None,
+    source_dir: SourceDirOption = None,
+    inputs: InputOption = None,
+    hp: HyperparameterOption = None,
+    instance_type: InstanceTypeOption = "local",
+    framework_version: FrameworkOption = None,
     job_name: Annotated[str | None, typer.Option("--name", help="Name of the tuning job (default: made up).")] = None,
     max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop a training after that.")] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show progress until the tuning job ends.")] = True,
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
     """Train SCRIPT with many values of its hyperparameters, and print the best. Ctrl-C stops the tuning job."""
+    from tidemill.cli.service import ServiceChoice, ensure_service
+
     choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
     searched = {name: _range(name, text) for name, text in pairs("--range", ranges)}
-    name, _, regex = metric.partition("=")
+    definition = metric_definition(metric)
     from tidemill.sdk import HyperparameterTuner, Session, TensorFlow
 
     try:
@@ -75,7 +82,7 @@ def tune(
             instance_type=instance_type,
             framework_version=framework_version or choice.settings.default_framework,
             py_version="py3",
-            metric_definitions=[{"Name": name, "Regex": regex or _keras_regex(name)}],
+            metric_definitions=[definition],
             sagemaker_session=Session(ensure_service(choice).session),
             **given(
                 source_dir=str(source_dir) if source_dir else None,
@@ -85,7 +92,7 @@ def tune(
         )
         tuner = HyperparameterTuner(
             estimator,
-            name,
+            definition["Name"],
             searched,
             strategy=strategy.capitalize(),
             objective_type="Maximize" if maximize else "Minimize",
@@ -94,17 +101,18 @@ def tune(
             early_stopping_type="Auto" if early_stopping else "Off",
             random_seed=seed,
         )
-        channels = {channel: uri(value) for channel, value in pairs("--input", inputs)}
-        tuner.fit(channels or None, job_name=job_name, wait=False)
+        tuner.fit(channels(inputs) or None, job_name=job_name, wait=False)
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     if wait:
-        _wait(tuner)
+        _wait(tuner, json=json)
+    elif json:
+        print_json({"name": tuner.latest_tuning_job.name, "status": "InProgress", "trainings": []})
     else:
         typer.echo(f"{tuner.latest_tuning_job.name} was submitted; `tidemill describe` shows its best training job")
 
 
-def _wait(tuner: "HyperparameterTuner") -> None:
+def _wait(tuner: "HyperparameterTuner", *, json: bool) -> None:
     job = tuner.latest_tuning_job
     try:
         job.wait()
@@ -114,12 +122,24 @@ def _wait(tuner: "HyperparameterTuner") -> None:
         raise
     valued = [each for each in job.trainings() if "FinalHyperParameterTuningJobObjectiveMetric" in each]
     ordered = sorted(valued, key=_value, reverse=tuner.objective_type == "Maximize")
+    if json:
+        status = job.describe()["HyperParameterTuningJobStatus"]
+        print_json({"name": job.name, "status": status, "trainings": [_entry(each) for each in ordered]})
+        return
     names = sorted({name for each in ordered for name in each["TunedHyperParameters"]})
     rows = [
         (each["TrainingJobName"], f"{_value(each):g}", *(each["TunedHyperParameters"].get(name, "") for name in names))
         for each in ordered[:_SHOWN]
     ]
     print_table(("TRAINING JOB", (tuner.objective_metric_name or "objective").upper(), *names), rows)
+
+
+def _entry(training: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": training["TrainingJobName"],
+        "objective": _value(training),
+        "hyperparameters": training["TunedHyperParameters"],
+    }
 
 
 def _value(training: dict[str, Any]) -> float:
@@ -143,8 +163,3 @@ def _range(name: str, text: str) -> Any:
         return kind(low, high, scale)
     except ValueError as error:
         raise typer.BadParameter(f"{name}={text!r}: {error}", param_hint="--range") from error
-
-
-def _keras_regex(name: str) -> str:
-    """Return a regular expression of the last ``val_NAME`` in a line, or else of the first ``NAME``."""
-    return rf"(?:.*\bval_|\b){re.escape(name)}\W{{1,3}}{_NUMBER}"

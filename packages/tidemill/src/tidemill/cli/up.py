@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from tidemill.cli import run_and_exit
-from tidemill.cli.options import StateDirOption, load_settings
+from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.text import print_json
 from tidemill.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from tidemill.server.discovery import ServiceRecord
     from tidemill.settings import Settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -39,6 +40,7 @@ def up(
     warm: Annotated[
         bool | None, typer.Option("--warm", help="Fork scripts from a process that has imported TensorFlow.")
     ] = None,
+    json: JsonOption = False,
     ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Start the service in the background; it runs until `tidemill down`.
@@ -66,10 +68,10 @@ def up(
         serve(settings, ready_fd=ready_fd)
         return
     given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if value is not None]
-    _start(settings, given=given, state_dir=state_dir)
+    _start(settings, given=given, state_dir=state_dir, json=json)
 
 
-def _start(settings: "Settings", *, given: list[str], state_dir: Path | None) -> None:
+def _start(settings: "Settings", *, given: list[str], state_dir: Path | None, json: bool) -> None:
     """Start the service in the background unless it runs; print its address, and which options were without effect."""
     from tidemill.server.background import start_in_background
     from tidemill.server.discovery import find_service
@@ -77,6 +79,7 @@ def _start(settings: "Settings", *, given: list[str], state_dir: Path | None) ->
     from tidemill.server.state import StateDirectory
 
     running = find_service(StateDirectory(settings.state_dir.absolute()))
+    was_running = running is not None
     if running is not None:
         typer.echo(f"tidemill runs already at {running.url} (pid {running.pid})")
         if given:
@@ -88,6 +91,10 @@ def _start(settings: "Settings", *, given: list[str], state_dir: Path | None) ->
         if moved:
             typer.echo(moved, err=True)
         typer.echo(f"tidemill runs at {running.url} (pid {running.pid})")
+    if json:
+        public = {"public_url": running.public_url} if running.public_url else {}
+        print_json({"url": running.url, **public, "pid": running.pid, "started": not was_running})
+        return
     if running.public_url:
         typer.echo(f"Other machines reach it at {running.public_url}; `tidemill keys add USER` makes a key for a user")
     _hint(running, state_dir=state_dir)

@@ -41,6 +41,9 @@ class Session(HostingOperations):
         >>> Session(default_bucket="my-data")  # doctest: +SKIP
     """
 
+    sends = True
+    """Whether `ensure_bucket` and uploads of estimators send anything; otherwise they only compute locations."""
+
     def __init__(
         self,
         boto_session: Any = None,
@@ -269,7 +272,7 @@ class Session(HostingOperations):
         Raises:
             botocore.exceptions.ClientError: The bucket belongs to another account, or cannot be created.
         """
-        if bucket in self._existing:
+        if bucket in self._existing or not self.sends:
             return
         from botocore.exceptions import ClientError
 

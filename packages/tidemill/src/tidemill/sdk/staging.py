@@ -43,8 +43,10 @@ class Staging:
         Args:
             path: The path.
         """
-        data = LocalData.read(path)
-        return upload(self.session.s3_client, data, bucket=self.session.default_bucket(), console=Console())
+        data, bucket = LocalData.read(path), self.session.default_bucket()
+        if not self.session.sends:
+            return data.uri(bucket)
+        return upload(self.session.s3_client, data, bucket=bucket, console=Console())
 
     def stage_code(self, job_name: str) -> str:
         """Upload the packed code of a job, unless it is on S3 already. Return its S3 URI.
@@ -58,7 +60,8 @@ class Staging:
         prefix = self.session.code_prefix(f"{job_name}/source", packed)
         target = S3Uri.parse(location.rstrip("/")) / prefix / "sourcedir.tar.gz"
         self.session.ensure_bucket(target.bucket)
-        self.session.s3_client.put_object(Bucket=target.bucket, Key=target.key, Body=packed)
+        if self.session.sends:
+            self.session.s3_client.put_object(Bucket=target.bucket, Key=target.key, Body=packed)
         return str(target)
 
     @property

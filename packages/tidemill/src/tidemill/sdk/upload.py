@@ -98,6 +98,23 @@ class LocalData:
         """Total size of all files in bytes."""
         return sum(file.size_bytes for file in self.files)
 
+    def base(self, bucket: str) -> S3Uri:
+        """Return the prefix below which the files are uploaded; equal content has an equal one.
+
+        Args:
+            bucket: Name of the bucket.
+        """
+        return S3Uri(bucket, f"{INPUTS_PREFIX}{self.digest[:32]}")
+
+    def uri(self, bucket: str) -> str:
+        """Return the S3 URI for a channel.
+
+        Args:
+            bucket: Name of the bucket.
+        """
+        base = self.base(bucket)
+        return f"{base}/" if self.is_directory else str(base / self.files[0].name)
+
 
 def files_below(root: Path) -> tuple[LocalFile, ...]:
     """Return the file ``root``, or all files below the directory ``root``, sorted by name. Links are followed.
@@ -129,8 +146,7 @@ def upload(s3_client: Any, data: LocalData, *, bucket: str, console: Console) ->
         bucket: Name of the bucket.
         console: Where the progress is shown.
     """
-    base = S3Uri(bucket, f"{INPUTS_PREFIX}{data.digest[:32]}")
-    target = f"{base}/" if data.is_directory else str(base / data.files[0].name)
+    base, target = data.base(bucket), data.uri(bucket)
     described = f"{data.root} ({_count(len(data.files))}, {_size(data.size_bytes)})"
     missing = _missing(s3_client, data, base)
     if not missing:

@@ -22,10 +22,10 @@ from tidemill.core.clock import Clock
 from tidemill.errors import AwsError, PayloadMismatch
 from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
+from tidemill.wire.signing.key import ALGORITHM, signing_key
 from tidemill.wire.signing.sigv2 import verify_sigv2, verify_sigv2_policy
 from tidemill.wire.timestamps import parse_rfc822
 
-ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 MAX_SKEW_S = 15 * 60
 MAX_PRESIGNED_S = 7 * 24 * 3600
@@ -287,24 +287,6 @@ class Verifier:
     def _now_text(self) -> str:
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return f"the server's time is {now:%Y%m%dT%H%M%SZ}"
-
-
-@lru_cache(maxsize=512)
-def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Derive the key for one day, region and service; cached, because all requests of a day use the same key.
-
-    Args:
-        date: ``YYYYMMDD``.
-        region: AWS region.
-        service: Signing name of the service.
-
-    Returns:
-        32 bytes.
-    """
-    key = f"AWS4{secret}".encode()
-    for part in (date, region, service, "aws4_request"):
-        key = hmac.digest(key, part.encode("utf-8"), "sha256")
-    return key
 
 
 @lru_cache(maxsize=512)
