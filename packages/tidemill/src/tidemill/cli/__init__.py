@@ -46,6 +46,7 @@ VERBS = (
     "environments",
     "examples",
     "keys",
+    "config",
     "metrics",
     "service",
     "doctor",
