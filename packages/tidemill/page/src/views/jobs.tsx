@@ -1,5 +1,205 @@
-import { Unbuilt } from "../parts/unbuilt";
+import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 
-export default function Jobs() {
-  return <Unbuilt title="Jobs" />;
+import { listJobs } from "../job_calls";
+import { isLive, KIND_NAMES, KINDS, pathOfJob, type Kind } from "../job_kinds";
+import { columnOf, DEFAULT_COLUMNS, isColumn, JobRows, type ShownJob } from "../job_rows";
+import { go, href, setQuery } from "../location";
+import { Failure } from "../parts/failure";
+import { JobActions } from "../parts/job_actions";
+import { JobFilters } from "../parts/job_filters";
+import { Link } from "../parts/link";
+import { Rows, type RowColumn } from "../parts/rows";
+import { Status } from "../parts/status";
+import type { ViewProps } from "../routes";
+import { cut, cutMiddle, shown } from "../shown_text";
+import { useEvery, useNow } from "../visible";
+
+const LOOK_S = 2;
+const PAGE = 500;
+const ROWS_MAX = 20_000;
+const CELL_CHARS = 200;
+const COLUMNS_STORED = "tidemill-job-columns";
+
+/** The table of all jobs. */
+export default function Jobs({ query }: ViewProps) {
+  const { jobs, version, isLoading, error, isCut, look } = useJobs();
+  const filter = { kinds: query.getAll("kind"), statuses: query.getAll("status"), text: query.get("q") ?? "" };
+  const order = orderOf(query.get("sort") ?? "-created");
+  const chosen = chosenColumns(query.get("columns"));
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [liveCount, setLiveCount] = useState(0);
+  const now = useNow(liveCount > 0);
+  // Only an order by duration depends on the time, and it would be restless in each second.
+  const rows = useMemo(() => jobs.shown(filter, order, now), [version, query.toString()]);
+  useEffect(() => setLiveCount(jobs.count("InProgress", []) + jobs.count("Stopping", [])), [version]);
+
+  const select = (keys: string[], isSelected: boolean): void => {
+    const next = new Set(selected);
+    for (const key of keys) isSelected ? next.add(key) : next.delete(key);
+    setSelected(next);
+  };
+  const selectedRows = rows.filter((job) => selected.has(job.id)).map((job) => job.row);
+  const trainings = selectedRows.filter((row) => row.Kind === "training").map((row) => row.Name);
+  const one = selectedRows.length === 1 ? selectedRows[0] : undefined;
+  const open = (job: ShownJob): void => go(href(pathOfJob(job.row.Kind, job.row.Name)));
+
+  return (
+    <>
+      <h1>Jobs</h1>
+      <JobFilters jobs={jobs} filter={filter} chosen={chosen} version={version} onColumns={storeColumns} />
+      <div class="toolbar">
+        <span role="status" class="count">
+          {isLoading ? "Loading … " : ""}
+          {rows.length.toLocaleString("en")} of {jobs.size.toLocaleString("en")} jobs
+          {isCut ? `, the newest ${ROWS_MAX.toLocaleString("en")} of each kind` : ""}
+          {selectedRows.length ? `, ${selectedRows.length} selected` : ""}
+        </span>
+        <JobActions
+          jobs={selectedRows}
+          onDone={(deleted) => {
+            for (const job of deleted) jobs.remove(`${job.Kind}/${job.Name}`);
+            select(selectedRows.map((row) => `${row.Kind}/${row.Name}`), false);
+            look();
+          }}
+        />
+        <button type="button" disabled={!trainings.length} onClick={() => go(href(["compare"], { job: trainings }))}>
+          Compare
+        </button>
+        <button
+          type="button"
+          disabled={!one}
+          onClick={() => one && go(href(pathOfJob(one.Kind, one.Name), { tab: "again" }))}
+        >
+          Run again with …
+        </button>
+      </div>
+      {error !== null && <Failure error={error} retry={look} />}
+      <Rows
+        label="Jobs"
+        rows={rows}
+        columns={chosen.map((id) => rowColumn(id, jobs, now))}
+        keyOf={(job) => job.id}
+        nameOf={(job) => shown(job.row.Name)}
+        order={order}
+        onOrder={(column) => {
+          const descending = order.column === column ? !order.descending : column !== "name";
+          setQuery({ sort: `${descending ? "-" : ""}${column}` });
+        }}
+        selected={selected}
+        onSelect={select}
+        onOpen={open}
+        onKey={(event) => {
+          if (event.key !== "/") return false;
+          document.getElementById("jobs-search")?.focus();
+          return true;
+        }}
+        empty={isLoading ? "" : <Empty hasJobs={jobs.size > 0} />}
+      />
+    </>
+  );
 }
+
+function Empty({ hasJobs }: { hasJobs: boolean }) {
+  if (hasJobs) return <p>No job matches the filter.</p>;
+  return (
+    <p>
+      There are no jobs yet. <code>tidemill train train.py</code> starts one.
+    </p>
+  );
+}
+
+function rowColumn(id: string, jobs: JobRows, now: number): RowColumn<ShownJob> {
+  const column = columnOf(id);
+  const text = (job: ShownJob): string => column.text(job.row, jobs.place(job.id), now);
+  const cells: Record<string, RowColumn<ShownJob>["cell"]> = {
+    name: ({ row }) => (
+      <Link to={pathOfJob(row.Kind, row.Name)} tabIndex={-1} title={shown(row.Name)}>
+        {shown(cutMiddle(row.Name, 40))}
+      </Link>
+    ),
+    status: (job) => <Status row={job.row} place={jobs.place(job.id)} />,
+  };
+  return {
+    id,
+    title: shown(cutMiddle(column.title, 24)),
+    width: column.width,
+    numeric: column.numeric ?? false,
+    cell: cells[id] ?? ((job) => shown(cut(text(job), CELL_CHARS).text)),
+  };
+}
+
+/** All jobs, loaded in pages, then kept up to date. */
+function useJobs() {
+  const store = useRef<JobRows | null>(null);
+  store.current ??= new JobRows();
+  const jobs = store.current;
+  const [version, changed] = useReducer((count: number) => count + 1, 0);
+  const [isLoading, setLoading] = useState(true);
+  const [isCut, setCut] = useState(false);
+  const [error, setError] = useState<unknown>(null);
+  const [looks, look] = useReducer((count: number) => count + 1, 0);
+  const whole = useRef(new Set<Kind>());
+
+  const load = async (kind: Kind, signal: AbortSignal): Promise<void> => {
+    let token: string | undefined;
+    let count = 0;
+    do {
+      const page = await listJobs(kind, { MaxResults: PAGE, NextToken: token }, signal);
+      jobs.merge(page.Jobs);
+      jobs.queue(kind, page.Queue);
+      changed(undefined as never);
+      count += page.Jobs.length;
+      token = page.NextToken;
+    } while (token && count < ROWS_MAX);
+    if (token) setCut(true);
+    whole.current.add(kind);
+  };
+  const update = async (kind: Kind, signal: AbortSignal): Promise<void> => {
+    const pages = [await listJobs(kind, { ModifiedAfter: jobs.changed(kind), MaxResults: PAGE }, signal)];
+    // The metrics of a running job change without a change of the job.
+    if (jobs.count("InProgress", [kind])) pages.push(await listJobs(kind, { StatusEquals: "InProgress" }, signal));
+    for (const page of pages) {
+      jobs.merge(page.Jobs);
+      jobs.queue(kind, page.Queue);
+    }
+  };
+  useEvery(
+    LOOK_S,
+    async (signal) => {
+      const results = await Promise.allSettled(
+        KIND_NAMES.map((kind) => (whole.current.has(kind) ? update(kind, signal) : load(kind, signal))),
+      );
+      if (signal.aborted) return;
+      const failed = results.find((each) => each.status === "rejected");
+      setError(failed ? failed.reason : null);
+      setLoading(false);
+      changed(undefined as never);
+    },
+    looks,
+  );
+  return { jobs, version, isLoading, error, isCut, look: () => look(undefined as never) };
+}
+
+function orderOf(text: string): { column: string; descending: boolean } {
+  const descending = text.startsWith("-");
+  const column = descending ? text.slice(1) : text;
+  return isColumn(column) ? { column, descending } : { column: "created", descending: true };
+}
+
+function chosenColumns(inAddress: string | null): string[] {
+  const text = inAddress ?? localStorage.getItem(COLUMNS_STORED) ?? "";
+  const found = text.split(",").map(decodeName).filter(isColumn);
+  return found.length ? [...new Set(found)] : [...DEFAULT_COLUMNS];
+}
+
+function storeColumns(columns: readonly string[]): void {
+  // A name can have a comma.
+  const text = columns.map((id) => id.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
+  localStorage.setItem(COLUMNS_STORED, text);
+  setQuery({ columns: text });
+}
+
+function decodeName(text: string): string {
+  return text.replaceAll("%2C", ",").replaceAll("%25", "%");
+}
+

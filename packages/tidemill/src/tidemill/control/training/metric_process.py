@@ -1,21 +1,17 @@
 """Run `metric_search` in a process; if an expression takes too long, run it again without that expression."""
 
-import asyncio
 import contextlib
-import json
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import structlog
+from tidemill.control.search_process import answers_of
 
 CPU_S = 5
 """Seconds of CPU that an expression may take for a piece of the log. Ordinary expressions take milliseconds."""
 
-_log = structlog.get_logger("tidemill.training")
-_ANSWER_MAX_BYTES = 64 * 1024 * 1024
+_PROGRAM = "tidemill.control.training.metric_search"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ async def search_metrics(
         task = {"directory": str(directory), "expressions": waiting, "order": order, "cpu_s": cpu_s}
         task |= {"begin": (cursor.segment, cursor.offset), "state": cursor.state}
         searched = None
-        async with contextlib.aclosing(_answers(task)) as answers:
+        async with contextlib.aclosing(answers_of(_PROGRAM, task)) as answers:
             async for answer in answers:
                 if "ended_by" in answer:
                     yield Piece(
@@ -94,36 +90,6 @@ async def search_metrics(
                 yield piece
             else:
                 return
-
-
-async def _answers(task: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-    """Yield the program's answers; if it failed or was killed, at last its exit status as ``ended_by``."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "tidemill.control.training.metric_search"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=_ANSWER_MAX_BYTES,
-    )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    errors = asyncio.create_task(process.stderr.read())
-    try:
-        process.stdin.write(json.dumps(task).encode())
-        process.stdin.close()
-        async for line in process.stdout:
-            if line.endswith(b"\n"):
-                yield json.loads(line)
-        status = await process.wait()
-        if status > 0:
-            text = (await errors).decode("utf-8", "replace")[-2000:]
-            _log.error("metrics.search_failed", directory=task["directory"], error=text)
-        if status != 0:
-            yield {"ended_by": status}
-    finally:
-        errors.cancel()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def _piece(answer: Mapping[str, Any]) -> Piece:

@@ -16,12 +16,13 @@ from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.training.metric_process import Cursor, Piece, search_metrics
 from tidemill.control.training.plan import TRAINING_LOG_GROUP
 from tidemill.core.segments import stream_directory
-from tidemill.core.training import TrainingJob
+from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.errors import ResourceNotFound
 from tidemill.store.logs.streams import LogReader
 from tidemill.store.records.base import Query, RecordStore
 
 _JOBS_KEPT = 64
+_BEFORE_TRAINING = (SecondaryStatus.STARTING, SecondaryStatus.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,25 @@ class TrainingMetrics:
             found += [(name, instance, points) for name, points in series.points if points.values]
         return sorted(found, key=lambda each: each[:2])
 
+    async def latest(self, job: TrainingJob, *, pause_s: float = 0.0) -> Mapping[str, float]:
+        """Return the last value of each metric that has one.
+
+        Args:
+            job: The job.
+            pause_s: While the job runs, its log is not read again within this time of an earlier reading.
+        """
+        if job.status.terminal:
+            return {metric.name: metric.value for metric in job.final_metrics}
+        if not _names(job) or job.secondary_status in _BEFORE_TRAINING:
+            return {}
+        found: dict[str, tuple[int, float]] = {}
+        for series in self._series_of(job):
+            await series.read_on(pause_s=pause_s)
+            for name, points in series.points:
+                if points.values:
+                    found[name] = max(found.get(name, (0, 0.0)), (points.times_ms[-1], points.values[-1]))
+        return {name: value for name, (_, value) in found.items()}
+
     async def names(self, job_name: str) -> tuple[JobMetric, ...]:
         """Return the metrics of a job that have points; empty if there is no such job.
 
@@ -176,11 +196,16 @@ class _Series:
         self._expressions = {number: definition["Regex"] for number, definition in enumerate(definitions)}
         self._cursor = Cursor()
         self._read_bytes = -1
+        self._read_s = float("-inf")
         self._lock = asyncio.Lock()
 
-    async def read_on(self) -> None:
-        """Search the lines that the log has got since the last call."""
+    async def read_on(self, *, pause_s: float = 0.0) -> None:
+        """Search the lines that the log has got since the last call, unless that was less than ``pause_s`` ago."""
         async with self._lock:
+            now_s = asyncio.get_running_loop().time()
+            if now_s < self._read_s + pause_s:
+                return
+            self._read_s = now_s
             stored_bytes = await asyncio.to_thread(LogReader(self._directory).stored_bytes)
             if stored_bytes == self._read_bytes:
                 return

@@ -1,0 +1,145 @@
+"""ListJobs and DescribeJob: jobs of all kinds in one form.
+
+AWS's lists have names and states only: a table that also shows instances, hyperparameters, tags and metrics would need
+several more requests for each row. AWS's descriptions have neither the request nor, for most kinds, the phases.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemill.control.tags import Tags
+from tidemill.control.training.metrics import TrainingMetrics
+from tidemill.core.names import sagemaker_arn
+from tidemill.core.training import TrainingJob
+from tidemill.core.transform import TransformJob
+from tidemill.errors import ValidationException
+from tidemill.services.page.job_rows import KINDS, KindOfRow, job_row, log_group_of
+from tidemill.services.times import milliseconds, when
+from tidemill.store.records.base import Query, Record, RecordStore, Summary
+from tidemill.wire.exchange import Context, Handler
+
+__all__ = ["JobHandlers", "JobResources"]
+
+_DEFAULT_ROWS = 500
+_ROWS_AT_ONCE = 50
+_METRICS_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResources:
+    """What the operations read.
+
+    Attributes:
+        records: Stores the jobs.
+        tags: Their tags.
+        metrics: The metrics in the logs of training jobs.
+        waiting: Returns kinds and names of the jobs that wait for instances, in order.
+    """
+
+    records: RecordStore
+    tags: Tags
+    metrics: TrainingMetrics
+    waiting: Callable[[], tuple[tuple[str, str], ...]]
+
+
+class JobHandlers:
+    """List and describe jobs.
+
+    Args:
+        resources: What the operations read.
+    """
+
+    def __init__(self, resources: JobResources) -> None:
+        self._from = resources
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"ListJobs": self.list, "DescribeJob": self.describe}
+
+    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return one page of the jobs of a kind: the newest first, or with ModifiedAfter those changed first."""
+        kind = KINDS[request["Kind"]]
+        changed_ms = milliseconds(request.get("ModifiedAfter"))
+        query = Query(
+            sort_by="created" if changed_ms is None else "modified",
+            descending=changed_ms is None,
+            modified_after_ms=changed_ms,
+            limit=request.get("MaxResults", _DEFAULT_ROWS),
+            after=request.get("NextToken"),
+        )
+        try:
+            page = await self._from.records.list(kind.kind.kind, query)
+        except ValueError as error:
+            raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
+        action = f"sagemaker:Describe{kind.resource}"
+        rows: list[dict[str, Any]] = []
+        for number, each in enumerate((*page.records, *page.damaged), start=1):
+            if context.permits(action, each.summary.get("arn", "")):
+                rows.append(await self._row(request["Kind"], each))
+            if number % _ROWS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # other requests come between
+        return {
+            "Jobs": rows,
+            "Queue": self._queue(kind, context),
+            **({"NextToken": page.next_token} if page.next_token else {}),
+        }
+
+    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        """Return a job with its request, its phases and its log streams."""
+        row_kind = KINDS[request["Kind"]]
+        kind = row_kind.kind
+        record = self._from.records.get(kind.kind, request["Name"])
+        if record is None:
+            raise kind.error(kind.missing.format(name=request["Name"]))
+        job = kind.read(record.document)
+        reply: dict[str, Any] = {
+            "Job": await self._row(request["Kind"], record),
+            "Request": json.dumps(job.request),
+            "Queue": [each for each in self._queue(row_kind, context) if each["Name"] == job.name],
+        }
+        if isinstance(job, TrainingJob | TransformJob):
+            reply |= {"LogGroup": log_group_of(job), "LogStreams": list(job.log_streams)}
+        if isinstance(job, TransformJob):
+            reply["LogStreams"].append(job.data_log_stream)
+        if isinstance(job, TrainingJob):
+            reply |= _of_script(job)
+        return reply
+
+    async def _row(self, kind: str, record: Summary) -> dict[str, Any]:
+        tags = {} if record.is_damaged else self._from.tags.of(record.summary["arn"])
+        row = job_row(kind, record, tags=tags)
+        if kind == "training" and isinstance(record, Record):
+            job = TrainingJob.from_document(record.document)
+            row["Metrics"] = dict(await self._from.metrics.latest(job, pause_s=_METRICS_PAUSE_S))
+        return row
+
+    def _queue(self, kind: KindOfRow, context: Context) -> list[dict[str, Any]]:
+        """Return the waiting jobs of a kind that the caller may see, with their places among all jobs."""
+        return [
+            {"Name": name, "Place": place}
+            for place, (waiting, name) in enumerate(self._from.waiting(), start=1)
+            if waiting == kind.kind.kind
+            and context.permits(
+                f"sagemaker:Describe{kind.resource}", sagemaker_arn(waiting, name, region=context.region)
+            )
+        ]
+
+
+def _of_script(job: TrainingJob) -> dict[str, Any]:
+    """Return what only jobs have that run a script."""
+    return {
+        "Phases": [
+            {
+                "Status": str(phase.status),
+                "StartTime": when(phase.started_ms),
+                "Message": phase.message,
+                **({"EndTime": when(phase.ended_ms)} if phase.ended_ms is not None else {}),
+            }
+            for phase in job.transitions
+        ],
+        "ModelArtifacts": job.model_artifacts,
+        "Record": json.dumps(job.record),
+    }
