@@ -1,4 +1,4 @@
-import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { pieces, plain } from "../ansi";
 import { linesOf, searchOf, wholeLine } from "../job_calls";
@@ -9,6 +9,7 @@ import { useEvery } from "../visible";
 import { Copy } from "./copy";
 import { Failure } from "./failure";
 import { Text } from "./text";
+import "./log.css";
 
 const LINE_PX = 17;
 /** Browsers have a highest box: what is more than that is in another window of lines. */
@@ -28,8 +29,8 @@ interface LogProps {
 
 /** The log of one instance: any number of lines, of which those in sight are loaded. */
 export function Log({ group, stream, isLive }: LogProps) {
-  const [, changed] = useReducer((count: number) => count + 1, 0);
-  const update = (): void => changed(undefined as never);
+  const [, setVersion] = useState(0);
+  const update = (): void => setVersion((version) => version + 1);
   const control = useMemo(() => new AbortController(), [group, stream]);
   const lines = useMemo(() => new LogLines(linesOf(group, stream, control.signal), update), [control]);
   useEffect(() => () => control.abort(), [control]);

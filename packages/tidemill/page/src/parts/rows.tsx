@@ -1,6 +1,8 @@
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
+import "./rows.css";
+
 /** Height of a row in pixels: the same for all, so that the place of each is known without a look at the others. */
 const ROW_PX = 34;
 const OVERSCAN = 8;

@@ -1,5 +1,197 @@
-import { Unbuilt } from "../parts/unbuilt";
+import { useState } from "preact/hooks";
 
-export default function Job() {
-  return <Unbuilt title="Job" />;
+import { describeJob, type JobDescription } from "../job_calls";
+import { isKind, isLive, KINDS, type Kind } from "../job_kinds";
+import type { Request } from "../job_request";
+import { jobId, lasted } from "../job_rows";
+import { go, href } from "../location";
+import { duration, time } from "../numbers";
+import { Artifacts } from "../parts/artifacts";
+import { Failure } from "../parts/failure";
+import { FailureReason } from "../parts/failure_reason";
+import { JobActions } from "../parts/job_actions";
+import { JobRequest, JobSettings, LastMetrics } from "../parts/job_request";
+import { Link } from "../parts/link";
+import { Log } from "../parts/log";
+import { Phases } from "../parts/phases";
+import { RunAgain } from "../parts/run_again";
+import { Status } from "../parts/status";
+import type { ViewProps } from "../routes";
+import { currentSession } from "../service";
+import { cutMiddle, shown } from "../shown_text";
+import { useEvery, useNow } from "../visible";
+import "../jobs.css";
+
+const LIVE_LOOK_S = 2;
+const ENDED_LOOK_S = 60;
+const TABS = [
+  ["log", "Log"],
+  ["metrics", "Metrics"],
+  ["settings", "Settings"],
+  ["artifacts", "Artifacts"],
+  ["request", "Request"],
+  ["again", "Run again with …"],
+] as const;
+
+/** One job: training, processing or transform. */
+export default function Job({ params, query }: ViewProps) {
+  const { kind = "", name = "" } = params;
+  if (!isKind(kind) || kind === "tuning") return <p>There is no kind of job “{shown(kind)}”.</p>;
+  return <Described key={jobId(kind, name)} kind={kind} name={name} query={query} />;
+}
+
+function Described({ kind, name, query }: { kind: Kind; name: string; query: URLSearchParams }) {
+  const [found, setFound] = useState<JobDescription | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const [looks, setLooks] = useState(0);
+  const live = found === null || isLive(found.Job.Status);
+  const look = async (signal: AbortSignal): Promise<void> => {
+    try {
+      setFound(await describeJob(kind, name, signal));
+      setError(null);
+    } catch (failure) {
+      if (!signal.aborted) setError(failure);
+    }
+  };
+  useEvery(live ? LIVE_LOOK_S : ENDED_LOOK_S, look, looks);
+  const now = useNow(live);
+  const heading = (
+    <h1 title={shown(name)}>
+      {KINDS[kind].title} job {shown(cutMiddle(name, 63))}
+    </h1>
+  );
+  if (!found) {
+    return (
+      <>
+        {heading}
+        {error !== null && <Failure error={error} retry={() => setLooks(looks + 1)} />}
+      </>
+    );
+  }
+  return (
+    <>
+      {heading}
+      <Head found={found} now={now} onChange={() => setLooks(looks + 1)} />
+      {error !== null && <Failure error={error} />}
+      {found.Job.FailureReason && <FailureReason reason={found.Job.FailureReason} />}
+      {found.Phases && <Phases phases={found.Phases} now={now} />}
+      <Tabs kind={kind} name={name} chosen={query.get("tab") ?? "log"} />
+      <Content kind={kind} name={name} found={found} query={query} isLive={live} />
+    </>
+  );
+}
+
+function Head({ found, now, onChange }: { found: JobDescription; now: number; onChange: () => void }) {
+  const { Job: row, Queue } = found;
+  return (
+    <>
+      <p class="facts">
+        <Status row={row} place={Queue[0]?.Place} />
+        <span>{duration(lasted(row, now))}</span>
+        <span>{(row.Instances ?? []).map((each) => `${each.InstanceCount} × ${each.InstanceType}`).join(", ")}</span>
+        <span>created {time(row.CreationTime)}</span>
+        {(row.Attempt ?? 1) > 1 && <span>attempt {row.Attempt}</span>}
+        {row.TuningJobName && (
+          <span>
+            of the tuning job <Link to={["tuning", row.TuningJobName]}>{shown(row.TuningJobName)}</Link>
+          </span>
+        )}
+      </p>
+      <div class="toolbar">
+        <JobActions
+          jobs={[row]}
+          onDone={(deleted) => (deleted.length ? go(href(["jobs"])) : onChange())}
+        />
+        {row.Kind === "training" && (
+          <Link to={["compare"]} query={{ job: [row.Name] }}>
+            Compare
+          </Link>
+        )}
+      </div>
+    </>
+  );
+}
+
+function Tabs({ kind, name, chosen }: { kind: Kind; name: string; chosen: string }) {
+  const tabs = TABS.filter(([id]) => id !== "again" || !currentSession()?.readOnly);
+  return (
+    <nav class="tabs" aria-label="Parts of the job">
+      {tabs.map(([id, title]) => (
+        <Link
+          key={id}
+          to={["jobs", kind, name]}
+          query={{ tab: id === "log" ? null : id }}
+          aria-current={id === chosen ? "page" : undefined}
+        >
+          {title}
+        </Link>
+      ))}
+    </nav>
+  );
+}
+
+interface ContentProps {
+  kind: Kind;
+  name: string;
+  found: JobDescription;
+  query: URLSearchParams;
+  isLive: boolean;
+}
+
+function Content({ kind, name, found, query, isLive: live }: ContentProps) {
+  const request = JSON.parse(found.Request) as Request;
+  const tags = found.Job.Tags ?? {};
+  switch (query.get("tab")) {
+    case "metrics":
+      return <LastMetrics metrics={found.Job.Metrics ?? {}} />;
+    case "settings":
+      return <JobSettings request={request} tags={tags} />;
+    case "artifacts":
+      return <Artifacts kind={kind} name={name} request={request} version={found.Job.Status} />;
+    case "request":
+      return <JobRequest kind={kind} request={request} record={found.Record ?? ""} />;
+    case "again":
+      return <RunAgain kind={kind} name={name} request={request} tags={tags} />;
+    default:
+      return <Logs kind={kind} name={name} found={found} chosen={query.get("stream")} isLive={live} />;
+  }
+}
+
+interface LogsProps {
+  kind: Kind;
+  name: string;
+  found: JobDescription;
+  chosen: string | null;
+  isLive: boolean;
+}
+
+/** The logs of the instances, of which one is shown. */
+function Logs({ kind, name, found, chosen, isLive: live }: LogsProps) {
+  const streams = found.LogStreams ?? [];
+  const stream = streams.find((each) => instanceOf(each) === chosen) ?? streams[0];
+  if (!stream || !found.LogGroup) return <p>This job has no log.</p>;
+  return (
+    <>
+      {streams.length > 1 && (
+        <nav class="tabs" aria-label="Instances">
+          {streams.map((each) => (
+            <Link
+              key={each}
+              to={["jobs", kind, name]}
+              query={{ stream: instanceOf(each) }}
+              aria-current={each === stream ? "page" : undefined}
+            >
+              {shown(instanceOf(each))}
+            </Link>
+          ))}
+        </nav>
+      )}
+      <Log key={stream} group={found.LogGroup} stream={stream} isLive={live} />
+    </>
+  );
+}
+
+/** For example `algo-1` of `digits/algo-1-1700000000`. */
+function instanceOf(stream: string): string {
+  return stream.slice(stream.indexOf("/") + 1).replace(/-\d+$/, (end) => (/^-\d{9,}$/.test(end) ? "" : end));
 }

@@ -1,7 +1,7 @@
-import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { listJobs } from "../job_calls";
-import { isLive, KIND_NAMES, KINDS, pathOfJob, type Kind } from "../job_kinds";
+import { KIND_NAMES, pathOfJob, type Kind } from "../job_kinds";
 import { columnOf, DEFAULT_COLUMNS, isColumn, JobRows, type ShownJob } from "../job_rows";
 import { go, href, setQuery } from "../location";
 import { Failure } from "../parts/failure";
@@ -13,6 +13,7 @@ import { Status } from "../parts/status";
 import type { ViewProps } from "../routes";
 import { cut, cutMiddle, shown } from "../shown_text";
 import { useEvery, useNow } from "../visible";
+import "../jobs.css";
 
 const LOOK_S = 2;
 const PAGE = 500;
@@ -133,11 +134,12 @@ function useJobs() {
   const store = useRef<JobRows | null>(null);
   store.current ??= new JobRows();
   const jobs = store.current;
-  const [version, changed] = useReducer((count: number) => count + 1, 0);
+  const [version, setVersion] = useState(0);
   const [isLoading, setLoading] = useState(true);
   const [isCut, setCut] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  const [looks, look] = useReducer((count: number) => count + 1, 0);
+  const [looks, setLooks] = useState(0);
+  const changed = (): void => setVersion((count) => count + 1);
   const whole = useRef(new Set<Kind>());
 
   const load = async (kind: Kind, signal: AbortSignal): Promise<void> => {
@@ -147,7 +149,7 @@ function useJobs() {
       const page = await listJobs(kind, { MaxResults: PAGE, NextToken: token }, signal);
       jobs.merge(page.Jobs);
       jobs.queue(kind, page.Queue);
-      changed(undefined as never);
+      changed();
       count += page.Jobs.length;
       token = page.NextToken;
     } while (token && count < ROWS_MAX);
@@ -173,11 +175,11 @@ function useJobs() {
       const failed = results.find((each) => each.status === "rejected");
       setError(failed ? failed.reason : null);
       setLoading(false);
-      changed(undefined as never);
+      changed();
     },
     looks,
   );
-  return { jobs, version, isLoading, error, isCut, look: () => look(undefined as never) };
+  return { jobs, version, isLoading, error, isCut, look: () => setLooks((count) => count + 1) };
 }
 
 function orderOf(text: string): { column: string; descending: boolean } {

@@ -6,10 +6,11 @@ several more requests for each row. AWS's descriptions have neither the request 
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.control.slots import Slots
 from tidemill.control.tags import Tags
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.core.names import sagemaker_arn
@@ -21,7 +22,7 @@ from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["JobHandlers", "JobResources"]
+__all__ = ["JobOperations", "JobResources"]
 
 _DEFAULT_ROWS = 500
 _ROWS_AT_ONCE = 50
@@ -36,16 +37,16 @@ class JobResources:
         records: Stores the jobs.
         tags: Their tags.
         metrics: The metrics in the logs of training jobs.
-        waiting: Returns kinds and names of the jobs that wait for instances, in order.
+        slots: Has the queue of jobs that wait for instances.
     """
 
     records: RecordStore
     tags: Tags
     metrics: TrainingMetrics
-    waiting: Callable[[], tuple[tuple[str, str], ...]]
+    slots: Slots
 
 
-class JobHandlers:
+class JobOperations:
     """List and describe jobs.
 
     Args:
@@ -57,6 +58,7 @@ class JobHandlers:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
         return {"ListJobs": self.list, "DescribeJob": self.describe}
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
@@ -67,6 +69,7 @@ class JobHandlers:
             sort_by="created" if changed_ms is None else "modified",
             descending=changed_ms is None,
             modified_after_ms=changed_ms,
+            statuses=(request["StatusEquals"],) if "StatusEquals" in request else (),
             limit=request.get("MaxResults", _DEFAULT_ROWS),
             after=request.get("NextToken"),
         )
@@ -118,13 +121,12 @@ class JobHandlers:
 
     def _queue(self, kind: KindOfRow, context: Context) -> list[dict[str, Any]]:
         """Return the waiting jobs of a kind that the caller may see, with their places among all jobs."""
+        action = f"sagemaker:Describe{kind.resource}"
         return [
-            {"Name": name, "Place": place}
-            for place, (waiting, name) in enumerate(self._from.waiting(), start=1)
-            if waiting == kind.kind.kind
-            and context.permits(
-                f"sagemaker:Describe{kind.resource}", sagemaker_arn(waiting, name, region=context.region)
-            )
+            {"Name": each.holder.name, "Place": place}
+            for place, each in enumerate(self._from.slots.queue, start=1)
+            if each.holder.kind == kind.kind.kind
+            and context.permits(action, sagemaker_arn(each.holder.kind, each.holder.name, region=context.region))
         ]
 
 

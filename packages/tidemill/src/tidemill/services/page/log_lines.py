@@ -16,13 +16,13 @@ from tidemill.store.logs.numbered_lines import LineNumbers, NumberedLine
 from tidemill.store.logs.streams import LogStreams
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["LogLineHandlers"]
+__all__ = ["LogLineOperations"]
 
 _LINES = 200
 _MESSAGE_BYTES = 4096
 
 
-class LogLineHandlers:
+class LogLineOperations:
     """Read and search lines by number.
 
     Args:
@@ -38,6 +38,7 @@ class LogLineHandlers:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
+        """Handlers by operation."""
         return {"GetLogLines": self.get, "SearchLogLines": self.search}
 
     async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
