@@ -9,7 +9,17 @@ from tidemill.control.logs.line_search import LineSearcher, SearchedLines
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.store.logs.numbered_lines import LineNumbers
 
-MESSAGES = [b"epoch 1", b"loss: 0.5", b"10%\r", b"20% loss\r", b"100% LOSS", b"a.c", b"abc", b"a" * 40 + b"b", b"50% loss\r"]
+MESSAGES = [
+    b"epoch 1",
+    b"loss: 0.5",
+    b"10%\r",
+    b"20% loss\r",
+    b"100% LOSS",
+    b"a.c",
+    b"abc",
+    b"a" * 40 + b"b",
+    b"50% loss\r",
+]
 
 
 @pytest.fixture(scope="module")

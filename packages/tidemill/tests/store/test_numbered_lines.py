@@ -1,4 +1,4 @@
-"""Lines by number: the same as a screen shows, from any place, while the stream grows, in streams of several segments."""
+"""Lines by number: those that a screen shows, from any place, while the stream grows and in several segments."""
 
 import os
 from pathlib import Path
@@ -25,9 +25,7 @@ class SetClock:
 
 
 def page(lines: LineNumbers, directory: Path, first: int = 0, limit: int = 10_000, **arguments: int) -> NumberedPage:
-    return lines.page(
-        directory, first=first, limit=limit, **{"message_max_bytes": 1 << 20, "since_ms": 0, **arguments}
-    )
+    return lines.page(directory, first=first, limit=limit, **{"message_max_bytes": 1 << 20, "since_ms": 0, **arguments})
 
 
 def on_screen(messages: list[str]) -> list[str]:

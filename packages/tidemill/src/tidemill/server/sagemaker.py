@@ -17,12 +17,14 @@ from tidemill.control.transform.jobs import TransformJobs
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
 from tidemill.server.hosting import open_hosting
+from tidemill.server.job_operations import open_job_operations
 from tidemill.server.metrics import metric_services
 from tidemill.server.pipelines import open_pipelines
 from tidemill.server.scaling import open_scaling
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.server.tuning import open_tuning
+from tidemill.services.page import PageService
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.wire.exchange import Service
@@ -65,17 +67,19 @@ async def open_sagemaker(
         records=records,
         tags=tags,
     )
+    of_metrics = metric_services(
+        records,
+        metrics,
+        drivers.endpoints.counts.history,
+        InstanceSamples(records, logs=start.state.logs),
+        region=region,
+        clock=clock,
+    )
     services: Mapping[str, Service] = {
         "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
-        **metric_services(
-            records,
-            metrics,
-            drivers.endpoints.counts.history,
-            InstanceSamples(records, logs=start.state.logs),
-            region=region,
-            clock=clock,
-        ),
+        **of_metrics,
         "sagemaker-runtime": runtime,
+        "tidemill": PageService(of_metrics["tidemill"], *open_job_operations(start, stores, drivers, metrics)),
     }
     return services, pipeline_driver

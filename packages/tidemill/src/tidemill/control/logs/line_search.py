@@ -2,8 +2,8 @@
 
     python -m tidemill.control.logs.line_search < TASK > ANSWERS
 
-The search is a program of its own (`control.search_process`), which the kernel ends when its CPU time is over. TASK is a
-`LineSearch`. ANSWERS are `FoundLines`, one for each block of the log with matches and one at the end.
+The search is a program of its own (`control.search_process`), which the kernel ends when its CPU time is over. TASK is
+a `LineSearch`. ANSWERS are `FoundLines`, one for each block of the log and one at the end.
 """
 
 import asyncio

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.policy import Permission
+from tidemill.services.authorization.logs import LOGS
 from tidemill.services.authorization.rule import Members, Rule
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import SAGEMAKER
@@ -30,6 +31,27 @@ def _of_machine(operation: str) -> Rule:
     return lambda request, region: (Permission(f"tidemill:{operation}", "*"),)
 
 
+_JOBS = {
+    "training": "TrainingJob",
+    "processing": "ProcessingJob",
+    "transform": "TransformJob",
+    "tuning": "HyperParameterTuningJob",
+}
+"""By Kind: its resource in AWS's operations."""
+
+
+def _list_jobs(request: Members, region: str) -> tuple[Permission, ...]:
+    return SAGEMAKER[f"List{_JOBS[request['Kind']]}s"]({}, region)
+
+
+def _describe_job(request: Members, region: str) -> tuple[Permission, ...]:
+    return SAGEMAKER[f"Describe{_JOBS[request['Kind']]}"]({f"{_JOBS[request['Kind']]}Name": request["Name"]}, region)
+
+
+def _read_log(request: Members, region: str) -> tuple[Permission, ...]:
+    return LOGS["GetLogEvents"]({"logGroupName": request["LogGroup"], "logStreamName": request["LogStream"]}, region)
+
+
 TIDEMILL: Mapping[str, Rule] = {
     # A session of the page has the rights of the key that asks for it, and no others.
     "CreatePageToken": lambda request, region: (),
@@ -50,4 +72,11 @@ TIDEMILL: Mapping[str, Rule] = {
     "CreateMetricsToken": lambda request, region: (),
     "ListMetricsTokens": lambda request, region: (),
     "DeleteMetricsToken": lambda request, region: (),
+
+
+    # Limited to the jobs that the caller may describe.
+    "ListJobs": _list_jobs,
+    "DescribeJob": _describe_job,
+    "GetLogLines": _read_log,
+    "SearchLogLines": _read_log,
 }

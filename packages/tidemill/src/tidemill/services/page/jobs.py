@@ -86,7 +86,7 @@ class JobOperations:
                 await asyncio.sleep(0)  # other requests come between
         return {
             "Jobs": rows,
-            "Queue": self._queue(kind, context),
+            "Queue": _queue(self._from.slots, kind, context),
             **({"NextToken": page.next_token} if page.next_token else {}),
         }
 
@@ -101,7 +101,7 @@ class JobOperations:
         reply: dict[str, Any] = {
             "Job": await self._row(request["Kind"], record),
             "Request": json.dumps(job.request),
-            "Queue": [each for each in self._queue(row_kind, context) if each["Name"] == job.name],
+            "Queue": [each for each in _queue(self._from.slots, row_kind, context) if each["Name"] == job.name],
         }
         if isinstance(job, TrainingJob | TransformJob):
             reply |= {"LogGroup": log_group_of(job), "LogStreams": list(job.log_streams)}
@@ -119,15 +119,16 @@ class JobOperations:
             row["Metrics"] = dict(await self._from.metrics.latest(job, pause_s=_METRICS_PAUSE_S))
         return row
 
-    def _queue(self, kind: KindOfRow, context: Context) -> list[dict[str, Any]]:
-        """Return the waiting jobs of a kind that the caller may see, with their places among all jobs."""
-        action = f"sagemaker:Describe{kind.resource}"
-        return [
-            {"Name": each.holder.name, "Place": place}
-            for place, each in enumerate(self._from.slots.queue, start=1)
-            if each.holder.kind == kind.kind.kind
-            and context.permits(action, sagemaker_arn(each.holder.kind, each.holder.name, region=context.region))
-        ]
+
+def _queue(slots: Slots, kind: KindOfRow, context: Context) -> list[dict[str, Any]]:
+    """Return the waiting jobs of a kind that the caller may see, with their places among all jobs."""
+    action = f"sagemaker:Describe{kind.resource}"
+    return [
+        {"Name": each.holder.name, "Place": place}
+        for place, each in enumerate(slots.queue, start=1)
+        if each.holder.kind == kind.kind.kind
+        and context.permits(action, sagemaker_arn(each.holder.kind, each.holder.name, region=context.region))
+    ]
 
 
 def _of_script(job: TrainingJob) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """GetLogLines and SearchLogLines: the lines of a log stream by number.
 
-AWS's GetLogEvents goes through a stream page by page, so the line with a given number, or the last of a million lines with
-its number, would need a read of everything before it.
+AWS's GetLogEvents goes through a stream page by page, so the line with a given number, or the number of the last line,
+would need a read of everything before it.
 """
 
 import asyncio
