@@ -64,9 +64,14 @@ export async function createJob(kind: Kind, request: Request): Promise<void> {
   await call("sagemaker", `Create${KINDS[kind].resource}`, request);
 }
 
+/** Lines have at most so many bytes of their messages in lists. */
+export const LINE_BYTES = 4096;
+
 export function linesOf(group: string, stream: string, signal: AbortSignal): FetchLines {
-  return (first, limit) =>
-    call("tidemill", "GetLogLines", { LogGroup: group, LogStream: stream, FirstLine: first, MaxLines: limit }, { signal });
+  return (first, limit) => {
+    const range = { FirstLine: first, MaxLines: limit, MaxBytes: LINE_BYTES };
+    return call("tidemill", "GetLogLines", { LogGroup: group, LogStream: stream, ...range }, { signal });
+  };
 }
 
 /** The whole of one line, of which lists have only the begin. */

@@ -1,5 +1,7 @@
 /** The four kinds of jobs: what AWS's operations call them. */
 
+import type { Kind as StoredKind } from "./changes";
+
 export type Kind = "training" | "processing" | "transform" | "tuning";
 
 export interface KindOfJob {
@@ -23,6 +25,14 @@ export const KINDS: Readonly<Record<Kind, KindOfJob>> = Object.fromEntries(
 ) as Record<Kind, KindOfJob>;
 
 export const KIND_NAMES: readonly Kind[] = ALL.map((each) => each.kind);
+
+/** What the store calls them, as `WaitForChanges` does. */
+export const STORED: Readonly<Record<Kind, StoredKind>> = {
+  training: "training-job",
+  processing: "processing-job",
+  transform: "transform-job",
+  tuning: "hyper-parameter-tuning-job",
+};
 
 export function isKind(text: string): text is Kind {
   return Object.hasOwn(KINDS, text);

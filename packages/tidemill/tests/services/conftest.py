@@ -36,6 +36,7 @@ from tidemill.control.iam_roles import IamRoles
 from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.jobs import TRAINING
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.control.logs.groups import GroupRecords
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.pipelines.requests import StepRequests
@@ -44,6 +45,7 @@ from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
 from tidemill.control.scaling.autoscaler import Autoscaler
 from tidemill.control.scaling.targets import ScalableTargets
+from tidemill.control.slots import Slots
 from tidemill.control.tags import Tags
 from tidemill.control.training.jobs import Training
 from tidemill.control.training.metrics import TrainingMetrics
@@ -68,6 +70,8 @@ from tidemill.services.kms import KmsService
 from tidemill.services.page import PageService
 from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.page.samples import SampleOperations
+from tidemill.services.page.jobs import JobOperations, JobResources
+from tidemill.services.page.log_lines import LogLineOperations
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -75,6 +79,7 @@ from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.services.sts import StsService
 from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.logs.streams import LogStreams
 from tidemill.store.objects import index as object_index
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
@@ -145,6 +150,7 @@ class Stage:
     def __init__(self, root: Path, database: SqliteDatabase, objects: ObjectStore) -> None:
         self.clock = SetClock()
         self.capacity = 8
+        self.slots = Slots(lambda: self.capacity)
         self.woken: list[str] = []
         self._drivers: list[EndpointDriver] = []
         self.logs = root / "logs"
@@ -236,11 +242,21 @@ class Stage:
                 credentials.roles,
                 owner=USER.access_key_id,
             ),
-            "tidemill": PageService(
-                ChangeOperations(self.feed), SampleOperations(InstanceSamples(self.records, logs=self.logs))
-            ),
         }
         tags = Tags(self.records, clock=self.clock)
+        job_resources = JobResources(
+            records=self.records,
+            tags=tags,
+            metrics=TrainingMetrics(self.records, logs=self.logs),
+            slots=self.slots,
+        )
+        services["tidemill"] = PageService(
+            services["tidemill"],
+            ChangeOperations(self.feed),
+            SampleOperations(InstanceSamples(self.records, logs=self.logs)),
+            JobOperations(job_resources),
+            LogLineOperations(LogStreams(self.logs), GroupRecords(self.records, clock=self.clock)),
+        )
         authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of_named, clock=self.clock)
         perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)
         self.step_requests = StepRequests(perform, credentials, self.roles)

@@ -43,7 +43,7 @@ function Objects({ title, uri }: { title: string; uri: string }) {
   };
   return (
     <section>
-      <h3>{shown(title)}</h3>
+      <h2>{shown(title)}</h2>
       <p>
         <Link to={["data", place.bucket, ...place.key.split("/")]}>{shown(uri)}</Link>
       </p>

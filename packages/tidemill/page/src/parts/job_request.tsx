@@ -54,7 +54,7 @@ function Pairs({ title, pairs, areUris = false }: { title: string; pairs: [strin
   if (!pairs.length) return null;
   return (
     <section>
-      <h3>{title}</h3>
+      <h2>{title}</h2>
       <dl class="pairs">
         {pairs.map(([name, value]) => (
           <div key={name}>
@@ -76,7 +76,7 @@ function Uri({ value }: { value: string }) {
 function Code({ title, text, note = "" }: { title: string; text: string; note?: string }) {
   return (
     <section>
-      <h3>{title}</h3>
+      <h2>{title}</h2>
       {note && (
         <p class="quiet">
           <Text value={note} />

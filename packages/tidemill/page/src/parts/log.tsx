@@ -1,7 +1,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { pieces, plain } from "../ansi";
-import { linesOf, searchOf, wholeLine } from "../job_calls";
+import { LINE_BYTES, linesOf, searchOf, wholeLine } from "../job_calls";
 import { FOUND_MAX, type LogLine, LogLines, LogSearch, type Wanted } from "../log_lines";
 import { time } from "../numbers";
 import { cut, shown } from "../shown_text";
@@ -282,7 +282,7 @@ function Line({ number, line, top, isMarked, isFound, words, onMark, onOpen }: L
         {number + 1}
       </a>
       <span onDblClick={() => onOpen(number)}>{line && <Message line={line} words={isFound ? words : null} />}</span>
-      {line && (line.Bytes > line.Message.length || line.Message.length > SHOWN_CHARS) && (
+      {line && (line.Bytes > LINE_BYTES || line.Message.length > SHOWN_CHARS) && (
         <button type="button" tabIndex={-1} class="more" onClick={() => onOpen(number)}>
           … the whole line
         </button>

@@ -1,12 +1,16 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 
+import { onChange } from "../changes";
 import { describeJob, type JobDescription } from "../job_calls";
-import { isKind, isLive, KINDS, type Kind } from "../job_kinds";
+import { isKind, isLive, KINDS, STORED, type Kind } from "../job_kinds";
 import type { Request } from "../job_request";
 import { jobId, lasted } from "../job_rows";
+import { useLoaded } from "../loaded";
 import { go, href } from "../location";
+import { metricCurves } from "../metrics";
 import { duration, time } from "../numbers";
 import { Artifacts } from "../parts/artifacts";
+import { CurveCharts } from "../parts/curves";
 import { Failure } from "../parts/failure";
 import { FailureReason } from "../parts/failure_reason";
 import { JobActions } from "../parts/job_actions";
@@ -14,6 +18,7 @@ import { JobRequest, JobSettings, LastMetrics } from "../parts/job_request";
 import { Link } from "../parts/link";
 import { Log } from "../parts/log";
 import { Phases } from "../parts/phases";
+import { Resources } from "../parts/resources";
 import { RunAgain } from "../parts/run_again";
 import { Status } from "../parts/status";
 import type { ViewProps } from "../routes";
@@ -22,11 +27,13 @@ import { cutMiddle, shown } from "../shown_text";
 import { useEvery, useNow } from "../visible";
 import "../jobs.css";
 
-const LIVE_LOOK_S = 2;
-const ENDED_LOOK_S = 60;
+const LIVE_LOOK_S = 5;
+const ENDED_LOOK_S = 3600;
+const METRICS_LOOK_MS = 5000;
 const TABS = [
   ["log", "Log"],
   ["metrics", "Metrics"],
+  ["resources", "Resources"],
   ["settings", "Settings"],
   ["artifacts", "Artifacts"],
   ["request", "Request"],
@@ -45,6 +52,7 @@ function Described({ kind, name, query }: { kind: Kind; name: string; query: URL
   const [error, setError] = useState<unknown>(null);
   const [looks, setLooks] = useState(0);
   const live = found === null || isLive(found.Job.Status);
+  useEffect(() => onChange([{ kind: STORED[kind], names: [name] }], () => setLooks((count) => count + 1)), []);
   const look = async (signal: AbortSignal): Promise<void> => {
     try {
       setFound(await describeJob(kind, name, signal));
@@ -53,6 +61,7 @@ function Described({ kind, name, query }: { kind: Kind; name: string; query: URL
       if (!signal.aborted) setError(failure);
     }
   };
+  // The place in the queue and the metrics change without a change of the job.
   useEvery(live ? LIVE_LOOK_S : ENDED_LOOK_S, look, looks);
   const now = useNow(live);
   const heading = (
@@ -143,7 +152,9 @@ function Content({ kind, name, found, query, isLive: live }: ContentProps) {
   const tags = found.Job.Tags ?? {};
   switch (query.get("tab")) {
     case "metrics":
-      return <LastMetrics metrics={found.Job.Metrics ?? {}} />;
+      return <Metrics found={found} isLive={live} />;
+    case "resources":
+      return <Resources kind={kind as SampledKind} name={name} isLive={live} />;
     case "settings":
       return <JobSettings request={request} tags={tags} />;
     case "artifacts":
@@ -155,6 +166,26 @@ function Content({ kind, name, found, query, isLive: live }: ContentProps) {
     default:
       return <Logs kind={kind} name={name} found={found} chosen={query.get("stream")} isLive={live} />;
   }
+}
+
+/** The last value of each metric, and how it came to it. */
+function Metrics({ found, isLive: live }: { found: JobDescription; isLive: boolean }) {
+  const { Name, Kind: kind, Metrics: metrics = {} } = found.Job;
+  const curves = useLoaded(
+    `${Name} ${live}`,
+    (signal) => (kind === "training" ? metricCurves(Name, { signal }) : Promise.resolve([])),
+    { every: () => (live ? METRICS_LOOK_MS : undefined) },
+  );
+  if (curves.value && !curves.value.length && !Object.keys(metrics).length) {
+    return <p>The log has no values of metrics. A job that names MetricDefinitions has some.</p>;
+  }
+  return (
+    <>
+      {curves.error !== undefined && <Failure error={curves.error} />}
+      <LastMetrics metrics={metrics} />
+      {curves.value && curves.value.length > 0 && <CurveCharts charts={curves.value} x="step" />}
+    </>
+  );
 }
 
 interface LogsProps {

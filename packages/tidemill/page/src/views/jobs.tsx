@@ -1,7 +1,8 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 
-import { listJobs } from "../job_calls";
-import { KIND_NAMES, pathOfJob, type Kind } from "../job_kinds";
+import { onChange } from "../changes";
+import { JOB_INTERESTS, JobFeed, ROWS_MAX } from "../job_feed";
+import { pathOfJob } from "../job_kinds";
 import { columnOf, DEFAULT_COLUMNS, isColumn, JobRows, type ShownJob } from "../job_rows";
 import { go, href, setQuery } from "../location";
 import { Failure } from "../parts/failure";
@@ -15,15 +16,14 @@ import { cut, cutMiddle, shown } from "../shown_text";
 import { useEvery, useNow } from "../visible";
 import "../jobs.css";
 
-const LOOK_S = 2;
-const PAGE = 500;
-const ROWS_MAX = 20_000;
+const LIVE_LOOK_S = 5;
 const CELL_CHARS = 200;
 const COLUMNS_STORED = "tidemill-job-columns";
 
 /** The table of all jobs. */
 export default function Jobs({ query }: ViewProps) {
-  const { jobs, version, isLoading, error, isCut, look } = useJobs();
+  const { jobs, version, feed } = useJobs();
+  const look = (): void => feed.hear(null);
   const filter = { kinds: query.getAll("kind"), statuses: query.getAll("status"), text: query.get("q") ?? "" };
   const order = orderOf(query.get("sort") ?? "-created");
   const chosen = chosenColumns(query.get("columns"));
@@ -50,9 +50,9 @@ export default function Jobs({ query }: ViewProps) {
       <JobFilters jobs={jobs} filter={filter} chosen={chosen} version={version} onColumns={storeColumns} />
       <div class="toolbar">
         <span role="status" class="count">
-          {isLoading ? "Loading … " : ""}
+          {feed.isLoading ? "Loading … " : ""}
           {rows.length.toLocaleString("en")} of {jobs.size.toLocaleString("en")} jobs
-          {isCut ? `, the newest ${ROWS_MAX.toLocaleString("en")} of each kind` : ""}
+          {feed.isCut ? `, the newest ${ROWS_MAX.toLocaleString("en")} of each kind` : ""}
           {selectedRows.length ? `, ${selectedRows.length} selected` : ""}
         </span>
         <JobActions
@@ -74,7 +74,7 @@ export default function Jobs({ query }: ViewProps) {
           Run again with …
         </button>
       </div>
-      {error !== null && <Failure error={error} retry={look} />}
+      {feed.error !== null && <Failure error={feed.error} retry={look} />}
       <Rows
         label="Jobs"
         rows={rows}
@@ -94,7 +94,7 @@ export default function Jobs({ query }: ViewProps) {
           document.getElementById("jobs-search")?.focus();
           return true;
         }}
-        empty={isLoading ? "" : <Empty hasJobs={jobs.size > 0} />}
+        empty={feed.isLoading ? "" : <Empty hasJobs={jobs.size > 0} />}
       />
     </>
   );
@@ -131,55 +131,22 @@ function rowColumn(id: string, jobs: JobRows, now: number): RowColumn<ShownJob> 
 
 /** All jobs, loaded in pages, then kept up to date. */
 function useJobs() {
-  const store = useRef<JobRows | null>(null);
-  store.current ??= new JobRows();
-  const jobs = store.current;
   const [version, setVersion] = useState(0);
-  const [isLoading, setLoading] = useState(true);
-  const [isCut, setCut] = useState(false);
-  const [error, setError] = useState<unknown>(null);
-  const [looks, setLooks] = useState(0);
   const changed = (): void => setVersion((count) => count + 1);
-  const whole = useRef(new Set<Kind>());
-
-  const load = async (kind: Kind, signal: AbortSignal): Promise<void> => {
-    let token: string | undefined;
-    let count = 0;
-    do {
-      const page = await listJobs(kind, { MaxResults: PAGE, NextToken: token }, signal);
-      jobs.merge(page.Jobs);
-      jobs.queue(kind, page.Queue);
-      changed();
-      count += page.Jobs.length;
-      token = page.NextToken;
-    } while (token && count < ROWS_MAX);
-    if (token) setCut(true);
-    whole.current.add(kind);
-  };
-  const update = async (kind: Kind, signal: AbortSignal): Promise<void> => {
-    const pages = [await listJobs(kind, { ModifiedAfter: jobs.changed(kind), MaxResults: PAGE }, signal)];
-    // The metrics of a running job change without a change of the job.
-    if (jobs.count("InProgress", [kind])) pages.push(await listJobs(kind, { StatusEquals: "InProgress" }, signal));
-    for (const page of pages) {
-      jobs.merge(page.Jobs);
-      jobs.queue(kind, page.Queue);
-    }
-  };
-  useEvery(
-    LOOK_S,
-    async (signal) => {
-      const results = await Promise.allSettled(
-        KIND_NAMES.map((kind) => (whole.current.has(kind) ? update(kind, signal) : load(kind, signal))),
-      );
-      if (signal.aborted) return;
-      const failed = results.find((each) => each.status === "rejected");
-      setError(failed ? failed.reason : null);
-      setLoading(false);
-      changed();
-    },
-    looks,
-  );
-  return { jobs, version, isLoading, error, isCut, look: () => setLooks((count) => count + 1) };
+  const { jobs, feed, control } = useMemo(() => {
+    const own = new AbortController();
+    const rows = new JobRows();
+    return { jobs: rows, feed: new JobFeed(rows, changed, own.signal), control: own };
+  }, []);
+  useEffect(() => {
+    const end = onChange(JOB_INTERESTS, (names) => feed.hear(names));
+    return () => {
+      end();
+      control.abort();
+    };
+  }, []);
+  useEvery(LIVE_LOOK_S, () => feed.lookAtLive());
+  return { jobs, version, feed };
 }
 
 function orderOf(text: string): { column: string; descending: boolean } {

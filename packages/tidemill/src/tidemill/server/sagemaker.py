@@ -6,7 +6,6 @@ from tidemill.control.admission import Capabilities
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.experiments.lineage import Lineage
-from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.pipelines.driver import PipelineDriver
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
@@ -17,14 +16,12 @@ from tidemill.control.transform.jobs import TransformJobs
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
 from tidemill.server.hosting import open_hosting
-from tidemill.server.job_operations import open_job_operations
-from tidemill.server.metrics import metric_services
+from tidemill.server.observation import open_observation
 from tidemill.server.pipelines import open_pipelines
 from tidemill.server.scaling import open_scaling
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.server.tuning import open_tuning
-from tidemill.services.page import PageService
 from tidemill.services.sagemaker import SageMakerService
 from tidemill.services.sagemaker.resources import SageMakerResources
 from tidemill.wire.exchange import Service
@@ -67,19 +64,10 @@ async def open_sagemaker(
         records=records,
         tags=tags,
     )
-    of_metrics = metric_services(
-        records,
-        metrics,
-        drivers.endpoints.counts.history,
-        InstanceSamples(records, logs=start.state.logs),
-        region=region,
-        clock=clock,
-    )
     services: Mapping[str, Service] = {
         "application-autoscaling": open_scaling(start, stores, drivers, hosting),
         "sagemaker": SageMakerService(resources),
-        **of_metrics,
+        **open_observation(start, stores, drivers, metrics),
         "sagemaker-runtime": runtime,
-        "tidemill": PageService(of_metrics["tidemill"], *open_job_operations(start, stores, drivers, metrics)),
     }
     return services, pipeline_driver

@@ -645,6 +645,22 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("tidemill", "DeletePageSessions", {}, []),
     (
         "tidemill",
+        "ListJobs",
+        {"Kind": "tuning"},
+        [("sagemaker:ListHyperParameterTuningJobs", f"{SAGEMAKER}hyper-parameter-tuning-job/*")],
+    ),
+    (
+        "tidemill",
+        "DescribeJob",
+        {"Kind": "transform", "Name": "n"},
+        [("sagemaker:DescribeTransformJob", f"{SAGEMAKER}transform-job/n")],
+    ),
+    *(
+        ("tidemill", name, {"LogGroup": "g", "LogStream": "s"}, [("logs:GetLogEvents", f"{LOGS}g:log-stream:s")])
+        for name in ("GetLogLines", "SearchLogLines")
+    ),
+    (
+        "tidemill",
         "GetMetricPoints",
         {"TrainingJobName": "j"},
         [("sagemaker:DescribeTrainingJob", f"{SAGEMAKER}training-job/j")],

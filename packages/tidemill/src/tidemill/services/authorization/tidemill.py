@@ -72,8 +72,6 @@ TIDEMILL: Mapping[str, Rule] = {
     "CreateMetricsToken": lambda request, region: (),
     "ListMetricsTokens": lambda request, region: (),
     "DeleteMetricsToken": lambda request, region: (),
-
-
     # Limited to the jobs that the caller may describe.
     "ListJobs": _list_jobs,
     "DescribeJob": _describe_job,

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.control.jobs import PROCESSING, TRAINING, TRANSFORM, TUNING, AnyJob, JobKind
 from tidemill.control.plan import TRANSFORM_LOG_GROUP
+from tidemill.control.tuning.definition import definitions_of
 from tidemill.core.training import SecondaryStatus, TrainingJob, instance_groups
 from tidemill.core.transform import TransformJob
 from tidemill.core.tuning import TuningJob
@@ -111,17 +112,15 @@ def _of_tuning(job: TuningJob) -> dict[str, Any]:
 def _instances(job: AnyJob) -> list[dict[str, Any]]:
     return [
         {"InstanceType": group.instance_type, "InstanceCount": len(group.hosts)}
-        for resources in _resources(job.request)
+        for resources in _resources(job)
         for group in instance_groups(resources)
     ]
 
 
-def _resources(request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return what has the instances of a job, by the member names of ResourceConfig; empty if it has none itself."""
-    found = (
-        request.get("ResourceConfig"),
-        request.get("ProcessingResources", {}).get("ClusterConfig"),
-        request.get("TransformResources"),
-        request.get("TrainingJobDefinition", {}).get("ResourceConfig"),
-    )
-    return [each for each in found if each and (each.get("InstanceGroups") or each.get("InstanceCount"))]
+def _resources(job: AnyJob) -> Sequence[Mapping[str, Any]]:
+    """Return the instances of a job, or of each training of a tuning job, by the member names of ResourceConfig."""
+    if isinstance(job, TuningJob):
+        return [each.resources for each in definitions_of(job)]
+    if isinstance(job, TrainingJob):
+        return [job.run_request["ResourceConfig"]]
+    return [job.request["TransformResources"]]

@@ -1,0 +1,109 @@
+/** Keeps the rows of jobs up to date: loads all of them in pages, and then what has changed. */
+
+import type { Changed } from "./changes";
+import { listJobs } from "./job_calls";
+import { KIND_NAMES, STORED, type Kind } from "./job_kinds";
+import { jobId, type JobRows } from "./job_rows";
+
+const PAGE = 500;
+/** Rows that are loaded of each kind. */
+export const ROWS_MAX = 20_000;
+/** A job is stored a little after its time of creation, so another one may be later and known already. */
+const OVERLAP_S = 10;
+
+export const JOB_INTERESTS = KIND_NAMES.map((kind) => ({ kind: STORED[kind] }));
+
+export class JobFeed {
+  isLoading = true;
+  /** Whether there are more jobs than are loaded. */
+  isCut = false;
+  error: unknown = null;
+  private readonly whole = new Set<Kind>();
+  /** What is to be loaded: names that have changed, by kind. */
+  private readonly waiting = new Map<Kind, Set<string>>();
+  private isBusy = false;
+
+  constructor(
+    private readonly jobs: JobRows,
+    private readonly changed: () => void,
+    private readonly signal: AbortSignal,
+  ) {}
+
+  /** Load what has changed; null is everything. */
+  hear(changed: Changed): void {
+    for (const kind of KIND_NAMES) {
+      const names = changed === null ? [] : changed.get(STORED[kind]);
+      if (names) this.waiting.set(kind, new Set([...(this.waiting.get(kind) ?? []), ...names]));
+    }
+    void this.work();
+  }
+
+  /** Load the jobs that run, whose metrics and places in the queue change without a change of the job. */
+  async lookAtLive(): Promise<void> {
+    for (const kind of KIND_NAMES) {
+      if (!this.whole.has(kind) || !this.jobs.count("InProgress", [kind])) continue;
+      await this.attempt(async () => {
+        const page = await listJobs(kind, { StatusEquals: "InProgress", MaxResults: PAGE }, this.signal);
+        this.jobs.merge(page.Jobs);
+        this.jobs.queue(kind, page.Queue);
+      });
+    }
+    this.changed();
+  }
+
+  private async work(): Promise<void> {
+    if (this.isBusy) return;
+    this.isBusy = true;
+    while (this.waiting.size && !this.signal.aborted) {
+      const work = [...this.waiting];
+      this.waiting.clear();
+      this.error = null;
+      await Promise.all(
+        work.map(([kind, names]) =>
+          this.attempt(() => (this.whole.has(kind) ? this.update(kind, names) : this.load(kind))),
+        ),
+      );
+      this.isLoading = false;
+      this.changed();
+    }
+    this.isBusy = false;
+  }
+
+  private async attempt(act: () => Promise<void>): Promise<void> {
+    try {
+      await act();
+    } catch (error) {
+      if (!this.signal.aborted) this.error = error;
+    }
+  }
+
+  private async load(kind: Kind): Promise<void> {
+    let token: string | undefined;
+    let count = 0;
+    do {
+      const page = await listJobs(kind, { MaxResults: PAGE, NextToken: token }, this.signal);
+      this.jobs.merge(page.Jobs);
+      this.jobs.queue(kind, page.Queue);
+      this.changed();
+      count += page.Jobs.length;
+      token = page.NextToken;
+    } while (token && count < ROWS_MAX);
+    this.isCut ||= token !== undefined;
+    this.whole.add(kind);
+  }
+
+  private async update(kind: Kind, names: ReadonlySet<string>): Promise<void> {
+    const since = Math.max(0, this.jobs.changed(kind) - OVERLAP_S);
+    const found = new Set<string>();
+    let token: string | undefined;
+    do {
+      const page = await listJobs(kind, { ModifiedAfter: since, MaxResults: PAGE, NextToken: token }, this.signal);
+      this.jobs.merge(page.Jobs);
+      this.jobs.queue(kind, page.Queue);
+      for (const job of page.Jobs) found.add(job.Name);
+      token = page.NextToken;
+    } while (token);
+    // A job that has changed is among those that were changed since, unless it is gone.
+    for (const name of names) if (!found.has(name)) this.jobs.remove(jobId(kind, name));
+  }
+}
