@@ -69,9 +69,9 @@ from tidemill.services.iam import IamService
 from tidemill.services.kms import KmsService
 from tidemill.services.page import PageService
 from tidemill.services.page.changes import VIEWED, ChangeOperations
-from tidemill.services.page.samples import SampleOperations
 from tidemill.services.page.jobs import JobOperations, JobResources
 from tidemill.services.page.log_lines import LogLineOperations
+from tidemill.services.page.samples import SampleOperations
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService

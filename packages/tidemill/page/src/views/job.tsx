@@ -30,6 +30,7 @@ import "../jobs.css";
 const LIVE_LOOK_S = 5;
 const ENDED_LOOK_S = 3600;
 const METRICS_LOOK_MS = 5000;
+const SAMPLED = { training: "training-job", processing: "processing-job", transform: "transform-job" } as const;
 const TABS = [
   ["log", "Log"],
   ["metrics", "Metrics"],
@@ -154,7 +155,7 @@ function Content({ kind, name, found, query, isLive: live }: ContentProps) {
     case "metrics":
       return <Metrics found={found} isLive={live} />;
     case "resources":
-      return <Resources kind={kind as SampledKind} name={name} isLive={live} />;
+      return kind === "tuning" ? null : <Resources kind={SAMPLED[kind]} name={name} isLive={live} />;
     case "settings":
       return <JobSettings request={request} tags={tags} />;
     case "artifacts":
