@@ -169,11 +169,10 @@ class _Stream:
 
     def count(self) -> None:
         """Count what was written since the last call."""
-        known, self._segments = self._segments, {}
-        for number in segments_of(self._directory):
-            counts = known.get(number) or _Counts()
-            counts.read_on(segment_path(self._directory, number))
-            self._segments[number] = counts
+        numbers = segments_of(self._directory)
+        self._segments = {number: self._segments.get(number) or _Counts() for number in numbers}
+        for number, counts in self._segments.items():
+            counts.read_on(self._path(number))
 
     def position_of(self, number: int) -> LogPosition:
         """Return the position of a line, which has ``number`` ends before it."""
