@@ -234,6 +234,17 @@ PROMISES = {
     "Hyperparameters never become code on their way to the script.": [
         "tests/contract/test_bad_inputs.py::test_hostile_hyperparameters_arrive_as_they_are"
     ],
+    "Metrics are read only with a token that the owner has made and not revoked; it opens nothing else, and only its"
+    " hash is stored. Labels are names of operations that exist, and of endpoints; no other request adds one.": [
+        "tests/contract/test_monitoring.py::test_only_a_token_that_is_valid_now_reads_the_metrics",
+        "tests/contract/test_monitoring.py::test_tokens_are_for_the_owner_alone",
+        "tests/contract/test_monitoring.py::test_metrics_follow_requests_and_jobs",
+    ],
+    "The service posts state changes only to the addresses in its owner's settings: no request, job or user names one,"
+    " and redirects are not followed. Each request is signed with a secret that neither the log nor a command shows.": [
+        "tests/faults/test_webhooks.py::*",
+        f"{STACK}/control/test_webhooks.py::test_a_webhook_that_cannot_work_is_refused",
+    ],
     "Log lines cannot forge events of the service, and `tidemill logs` removes terminal control sequences unless"
     " `--raw` is given. No message of the command line or of the SDK's exceptions contains them.": [
         f"{STACK}/cli/test_text.py::test_the_message_of_an_error_holds_no_control_characters",

@@ -679,6 +679,8 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
     ("tidemill", "CreateMetricsToken", {"Name": "n"}, []),
     ("tidemill", "ListMetricsTokens", {}, []),
     ("tidemill", "DeleteMetricsToken", {"Name": "n"}, []),
+    ("tidemill", "ListWebhooks", {}, []),
+    ("tidemill", "TestWebhook", {"Name": "n"}, []),
     ("tidemill", "PresignDownload", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill", "ListArchive", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill", "ReadArchiveMember", {"Bucket": "b", "Key": "k", "Index": 0}, [("s3:GetObject", "arn:aws:s3:::b/k")]),

@@ -68,10 +68,12 @@ TIDEMILL: Mapping[str, Rule] = {
     **{name: _of_machine(name) for name in ("DescribeMachine", "ListEnvironments", "RunDoctor")},
     "DescribeEndpointInstances": SAGEMAKER["DescribeEndpoint"],
     "DescribeServedModels": SAGEMAKER["DescribeEndpoint"],
-    # The service refuses everybody but its owner, so that no policy can allow these (`services.page.metrics_tokens`).
+    # The service refuses everybody but its owner, so that no policy can allow these (`services.page.ownership`).
     "CreateMetricsToken": lambda request, region: (),
     "ListMetricsTokens": lambda request, region: (),
     "DeleteMetricsToken": lambda request, region: (),
+    "ListWebhooks": lambda request, region: (),
+    "TestWebhook": lambda request, region: (),
     # Limited to the jobs that the caller may describe.
     "ListJobs": _list_jobs,
     "DescribeJob": _describe_job,
