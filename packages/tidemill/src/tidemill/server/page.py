@@ -4,16 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tidemill
-from tidemill.control.changes import ChangeFeed
-from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.page_sessions import PageSessions
 from tidemill.server.access import Access
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.page import PageService
-from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.page.downloads import DownloadOperations
-from tidemill.services.page.samples import SampleOperations
 from tidemill.services.page.sessions import SessionOperations
 from tidemill.wire.exchange import Service
 from tidemill.wire.page.entrance import PageEntrance
@@ -38,14 +34,9 @@ def open_page(
     """
     sessions = PageSessions(stores.records, access.credentials, clock=stores.clock)
     region = start.settings.region
-    feed = ChangeFeed(VIEWED)
-    stores.records.when_changed(feed.note)
-    start.ends_waits.append(feed.close)
     service = PageService(
         SessionOperations(sessions),
         DownloadOperations(access.credentials, region=region),
-        ChangeOperations(feed),
         *operations,
-        SampleOperations(InstanceSamples(stores.records, logs=start.state.logs)),
     )
     return service, PageEntrance(PageFiles(_BUILT), sessions, metrics, region=region)

@@ -10,6 +10,7 @@ from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
 from tidemill.server.executors import Executors
+from tidemill.server.live import open_live
 from tidemill.server.logs import open_logs
 from tidemill.server.machine import open_places
 from tidemill.server.monitors import Monitors
@@ -52,7 +53,12 @@ async def open_gateway(
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
     of_places = open_places(start, stores, executors, drivers)
-    operations = (sagemaker["tidemill"], *of_places, *monitors.operations)
+    operations = (
+        sagemaker["tidemill"],
+        *of_places,
+        *open_live(start, stores, executors),
+        *monitors.operations,
+    )
     own, page = open_page(start, stores, access, operations, monitors.page)
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {

@@ -674,6 +674,15 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
             ("endpoint", "DescribeEndpoint"),
         )
     ),
+    *(
+        (
+            "tidemill",
+            name,
+            {"TrainingJobName": "j"},
+            [("sagemaker:DescribeTrainingJob", f"{SAGEMAKER}training-job/j")],
+        )
+        for name in ("ListScalars", "GetScalars")
+    ),
     ("tidemill", "ListRunningInstances", {}, []),
     ("tidemill", "WaitForChanges", {"Interests": [{"Kind": "training-job"}]}, []),
     ("tidemill", "CreateMetricsToken", {"Name": "n"}, []),

@@ -59,6 +59,8 @@ TIDEMILL: Mapping[str, Rule] = {
     "PresignDownload": S3["GetObject"],
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
     "GetInstanceSamples": _described,
+    # Event files in S3 are shown only to who may read these objects.
+    **dict.fromkeys(("ListScalars", "GetScalars"), SAGEMAKER["DescribeTrainingJob"]),
     # Every key may ask what runs; it learns of what it may describe, as from the next one.
     "ListRunningInstances": lambda request, region: (),
     # Every key may wait; it learns of what it may describe (`tidemill.services.page.changes`).
