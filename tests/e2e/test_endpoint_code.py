@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tidemill.server.client import own_client
 from tidemill.testing import Service
 
 INFERENCE = """
@@ -178,9 +179,21 @@ def test_models_of_a_prefix_are_served_by_target_model(
         )
         return " ".join(reply["Body"].read().decode().split())
 
+    tidemill = own_client(session, tidemill_service.url)
+
+    def described(target: str) -> list[Any]:
+        return tidemill.describe_served_models(EndpointName="many", TargetModel=target)["Models"]
+
+    assert described("plain.tar.gz") == [], "nothing is loaded to describe it"
     with ThreadPoolExecutor(4) as pool:  # several clients request a model that is not loaded yet
         assert set(pool.map(invoke, ["plain.tar.gz"] * 4)) == {'{ "predictions": [3.0 ] }'}
     assert invoke("deep/scripted.tar.gz") == '{ "mine": [3.0 ] }'
+    (plain,) = described("plain.tar.gz")
+    inputs = {each["Name"]: each["Inputs"] for each in plain["Signatures"]}
+    assert inputs["serving_default"] == [{"Name": "x", "Type": "float", "Shape": [-1]}]
+    assert [each["State"] for each in plain["Versions"]] == ["AVAILABLE"]
+    with pytest.raises(ClientError, match=r"ModelError.*many/none.tar.gz does not exist"):
+        described("none.tar.gz")
     put("many/plain.tar.gz", MULTI)  # other content makes it another model
     assert invoke("plain.tar.gz") == '{ "mine": [3.0 ] }'
     with pytest.raises(ClientError, match=r"ValidationError.*many/none.tar.gz does not exist"):

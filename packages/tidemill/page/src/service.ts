@@ -109,6 +109,29 @@ export async function invoke(endpoint: string, body: BodyInit, options: InvokeOp
   return send(CALL + path, { method: "POST", headers, body, signal: options.signal ?? null });
 }
 
+/** What an asynchronous endpoint answers at once. */
+export interface AcceptedRequest {
+  InferenceId: string;
+  OutputLocation: string;
+  FailureLocation: string;
+}
+
+/** Send a request, whose body is an object of S3, to an asynchronous endpoint. */
+export async function invokeAsync(endpoint: string, input: string, options: InvokeOptions = {}): Promise<AcceptedRequest> {
+  const headers: Record<string, string> = {
+    "x-amzn-sagemaker-inputlocation": input,
+    "x-amzn-sagemaker-content-type": options.contentType ?? "application/json",
+  };
+  if (options.accept) headers["x-amzn-sagemaker-accept"] = options.accept;
+  const path = `sagemaker-runtime/endpoints/${encodeURIComponent(endpoint)}/async-invocations`;
+  const response = await send(CALL + path, { method: "POST", headers, signal: options.signal ?? null });
+  return {
+    InferenceId: ((await response.json()) as { InferenceId?: string }).InferenceId ?? "",
+    OutputLocation: response.headers.get("x-amzn-sagemaker-outputlocation") ?? "",
+    FailureLocation: response.headers.get("x-amzn-sagemaker-failurelocation") ?? "",
+  };
+}
+
 /** Let the browser download an object, by a presigned address that is valid for a minute. */
 export async function download(bucket: string, key: string): Promise<void> {
   const { Url } = await call<{ Url: string }>("tidemill", "PresignDownload", { Bucket: bucket, Key: key });

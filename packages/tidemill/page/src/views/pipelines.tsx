@@ -10,11 +10,9 @@ import { ExecutionView } from "../parts/execution";
 import { Failure } from "../parts/failure";
 import { Graph } from "../parts/graph";
 import { Link } from "../parts/link";
-import { PlainTable } from "../parts/plain_table";
 import { State } from "../parts/state";
 import { Text } from "../parts/text";
 import { definitionOf, type Definition, type Parameter } from "../pipeline";
-import { rowsUpTo } from "../row_pages";
 import type { ViewProps } from "../routes";
 import { call, currentSession } from "../service";
 import { shown } from "../shown_text";
@@ -43,6 +41,11 @@ interface ExecutionSummary {
   PipelineExecutionFailureReason?: string;
 }
 
+interface Page<T> {
+  rows: T[];
+  token: string | undefined;
+}
+
 const PAGE = 50;
 
 export default function Pipelines({ params, query }: ViewProps) {
@@ -64,7 +67,18 @@ function AllPipelines() {
       {error !== undefined && <Failure error={error} retry={reload} />}
       {value && !value.rows.length && <p class="quiet">There are no pipelines.</p>}
       {value && value.rows.length > 0 && (
-        <PlainTable label="Pipelines" titles={["Pipeline", "Description", "Last execution", "Created"]}>
+        <div class="wide" tabIndex={0} role="region" aria-label="Pipelines">
+          <table class="plain">
+            <thead>
+              <tr>
+                {["Pipeline", "Description", "Last execution", "Created"].map((title) => (
+                  <th key={title} scope="col">
+                    {title}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
               {value.rows.map((each) => (
                 <tr key={each.PipelineName}>
                   <th scope="row">
@@ -77,7 +91,9 @@ function AllPipelines() {
                   <td>{time(each.CreationTime)}</td>
                 </tr>
               ))}
-            </PlainTable>
+            </tbody>
+          </table>
+        </div>
       )}
       {value?.token && (
         <button type="button" onClick={() => setLimit(limit + PAGE)}>
@@ -214,7 +230,18 @@ function Executions({ name }: { name: string }) {
       {error !== undefined && <Failure error={error} retry={reload} />}
       {value && !value.rows.length && <p class="quiet">It was not executed yet.</p>}
       {value && value.rows.length > 0 && (
-        <PlainTable label="Executions" titles={["Execution", "Status", "Started", "Reason"]}>
+        <div class="wide" tabIndex={0} role="region" aria-label="Executions">
+          <table class="plain">
+            <thead>
+              <tr>
+                {["Execution", "Status", "Started", "Reason"].map((title) => (
+                  <th key={title} scope="col">
+                    {title}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
               {value.rows.map((each) => (
                 <tr key={each.PipelineExecutionArn}>
                   <th scope="row">
@@ -231,7 +258,9 @@ function Executions({ name }: { name: string }) {
                   </td>
                 </tr>
               ))}
-            </PlainTable>
+            </tbody>
+          </table>
+        </div>
       )}
       {value?.token && (
         <button type="button" onClick={() => setLimit(limit + PAGE)}>
@@ -249,4 +278,17 @@ function executionIn(arn: string): string {
 /** A token that makes a request safe to repeat: AWS wants 32 characters. */
 function requestToken(): string {
   return crypto.randomUUID();
+}
+
+/** Return the first rows of a list, from as many pages as they take. */
+async function rowsUpTo<T>(operation: string, member: string, input: object, limit: number, signal: AbortSignal): Promise<Page<T>> {
+  const rows: T[] = [];
+  let token: string | undefined;
+  do {
+    const request = { ...input, MaxResults: PAGE, ...(token ? { NextToken: token } : {}) };
+    const answer = await call<Record<string, T[]> & { NextToken?: string }>("sagemaker", operation, request, { signal });
+    rows.push(...(answer[member] ?? []));
+    token = answer.NextToken as string | undefined;
+  } while (token && rows.length < limit);
+  return { rows, token };
 }

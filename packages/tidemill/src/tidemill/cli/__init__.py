@@ -48,7 +48,6 @@ VERBS = (
     "keys",
     "config",
     "metrics",
-    "webhooks",
     "service",
     "doctor",
     "gc",

@@ -78,11 +78,7 @@ def _serve_locked(
     from tidemill.server.serving import serve_until_signal
 
     keys = Keys.load_or_create(state.keys_file)
-    configure_log(
-        settings,
-        state.service_log,
-        secrets=[keys.secret_access_key, *(each.secret for each in settings.webhooks.values())],
-    )
+    configure_log(settings, state.service_log, secrets=[keys.secret_access_key])
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
     app = Application(

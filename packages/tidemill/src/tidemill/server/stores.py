@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from tidemill.control.webhooks.outbox import Outbox
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.names import S3Uri, default_bucket
 from tidemill.errors import TidemillError
@@ -32,7 +31,6 @@ class Stores:
         database: Stores the rows.
         clock: Provides the current time, which a shared database gives to all its services.
         records: Jobs, models, endpoints and keys.
-        outbox: State changes that webhooks have not received yet.
         objects: The objects of S3.
         backups: Backups of the database; None for PostgreSQL, which has its own.
         is_certain: Returns whether this service still leads; None if no other service can take over.
@@ -41,7 +39,6 @@ class Stores:
     database: Database
     clock: Clock
     records: SqlRecordStore
-    outbox: Outbox
     objects: ObjectStore
     backups: Backups | None
     is_certain: Callable[[], bool] | None
@@ -85,12 +82,10 @@ async def open_stores(start: Startup) -> Stores:
         database = start.stack.enter_context(open_sqlite(state, metadata=metadata))
         backups = Backups(database, state.backups, clock=clock)
         start.run(_make_backups(backups), "backups")
-    outbox = Outbox(settings.webhooks)
     return Stores(
         database=database,
         clock=clock,
-        records=SqlRecordStore(database, clock=clock, also=outbox.note if settings.webhooks else None),
-        outbox=outbox,
+        records=SqlRecordStore(database, clock=clock),
         objects=await _open_objects(start, database, clock),
         backups=backups,
         is_certain=is_certain,
