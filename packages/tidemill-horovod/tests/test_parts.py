@@ -162,7 +162,7 @@ def test_moments_are_sent_in_training_alone_and_only_if_there_are_others() -> No
         assert packed.ravel().tolist() == [4.0, 10.0, 2.0], "sum, sum of squares, count"
         half = hvd.SyncBatchNormalization(dtype="float16")
         half(tf.cast(batch, tf.float16), training=True)
-        assert pair.sent[1].dtype == np.float32
+        assert pair.sent[1].dtype == np.float64
         with pytest.raises(ValueError, match=r"call hvd\.add_process_set first"):
             hvd.SyncBatchNormalization(process_set=hvd.ProcessSet([1]))(batch, training=True)
     alone = hvd.SyncBatchNormalization(momentum=0.0)

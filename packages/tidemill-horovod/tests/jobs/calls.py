@@ -9,6 +9,20 @@ import tensorflow as tf
 
 import horovod.tensorflow as hvd
 
+if "--ranks" in sys.argv:
+    from mpi4py.MPI import COMM_WORLD
+
+    for wrong in ([0, 1, 0], [0, 1, 2], [1 - COMM_WORLD.rank]):
+        try:
+            hvd.init(wrong)
+        except RuntimeError as error:
+            assert "give ranks that exist, each once, its own among them" in str(error), error
+        else:
+            raise AssertionError(f"{wrong} is no group of this rank")
+    hvd.init([1, 0])  # a group has the order of its list
+    assert hvd.rank() == 1 - COMM_WORLD.rank
+    assert hvd.allgather_object(COMM_WORLD.rank) == [1, 0]
+    hvd.shutdown()
 hvd.init([0, 1] if "--ranks" in sys.argv else None)
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
@@ -83,8 +97,10 @@ for got in both(lambda: hvd.allgather(tf.fill([rank + 1, 2], rank))):
     check(got, np.vstack([np.full((one + 1, 2), one) for one in range(size)]))
 check(hvd.allgather(tf.constant(rank)), np.arange(size))
 for root in range(size):
-    for got in both(lambda root=root: hvd.broadcast(tf.constant([rank, 7]), root)):
-        check(got, [root, 7])
+    for given in (root, np.int64(root)):
+        for got in both(lambda given=given: hvd.broadcast(tf.constant([rank, 7]), given)):
+            check(got, [root, 7])
+    check(hvd.broadcast(tf.constant([rank, 7]), tf.constant(root)), [root, 7])
     assert hvd.broadcast_object({"from": rank} if rank == root else None, root) == {"from": root}
 assert hvd.allgather_object(str(rank)) == [str(one) for one in range(size)]
 

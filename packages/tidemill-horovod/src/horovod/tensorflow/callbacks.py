@@ -44,6 +44,11 @@ class _Callback:
     params: dict[str, Any] | None
 
 
+def _is_number(value: object) -> bool:
+    array = np.asarray(value)
+    return array.ndim == 0 and array.dtype.kind in "biuf"
+
+
 class BroadcastGlobalVariablesCallback(_Callback):
     """Broadcasts the variables of one rank after the first batch, when optimizers have created theirs.
 
@@ -98,7 +103,7 @@ class MetricAverageCallback(_Callback):
         del epoch
         if not logs or size() == 1:
             return
-        names = sorted(name for name, value in logs.items() if np.isscalar(value) or np.ndim(value) == 0)
+        names = sorted(name for name, value in logs.items() if _is_number(value))
         means = allreduce(tf.constant([float(logs[name]) for name in names], tf.float64), name="horovod_metrics")
         logs.update(zip(names, means.numpy().tolist(), strict=True))
 

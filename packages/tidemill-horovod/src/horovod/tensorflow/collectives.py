@@ -89,7 +89,7 @@ def run(
         "tensors": list(tensors),
         "kind": int(kind),
         "reduction": int(reduction),
-        "root": root,
+        "root": int(root),
         "eager": int(is_eager),
         "scale": repr(float(scale)),
         "names": name
@@ -246,7 +246,7 @@ def _run_portably(
     def work(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
         if kind is CollectiveKind.BROADCAST:
-            result = group.broadcast(array, root)
+            result = group.broadcast(array, int(root))
         elif kind is CollectiveKind.REDUCESCATTER:
             result = np.array_split(group.allreduce(array, "sum"), group.size)[group.rank]
         elif kind is CollectiveKind.ALLGATHER:

@@ -48,10 +48,12 @@ def are_threads_supported() -> bool:
     return bool(mpi.Query_thread() == mpi.THREAD_MULTIPLE)
 
 
-def _subset(everyone: Any, ranks: Sequence[int]) -> Any:
+def _subset(everyone: Any, ranks: Sequence[Any]) -> Any:
     rank, size = everyone.Get_rank(), everyone.Get_size()
-    if rank not in ranks or not all(0 <= one < size for one in ranks):
+    given = [int(one) for one in ranks if hasattr(one, "__index__") and 0 <= int(one) < size]
+    if rank not in given or len(set(given)) != len(ranks):
         raise RanksError(
-            f"comm is {ranks}, but this process is rank {rank} of {size}; give ranks that exist, its own among them"
+            f"comm is {ranks}, but this process is rank {rank} of {size}; give ranks that exist, each once, its own "
+            "among them"
         )
-    return everyone.Create_group(everyone.Get_group().Incl(ranks))
+    return everyone.Create_group(everyone.Get_group().Incl(given))

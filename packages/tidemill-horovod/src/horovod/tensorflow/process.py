@@ -296,7 +296,7 @@ def _current_state() -> _State:
 
 def _require_same(comm: Any) -> None:
     # Without an argument the script accepts an existing group, such as the one that smp.init started.
-    if comm is not None and comm is not _comm and comm != _comm:
+    if comm is not None and not (_is_list(comm) and not comm and _comm is None) and comm is not _comm and comm != _comm:
         raise ValueError(
             f"hvd.init: comm is {comm!r}, but Horovod was initialized before with {_comm!r}: leave the second call "
             "out, or call hvd.shutdown() first"

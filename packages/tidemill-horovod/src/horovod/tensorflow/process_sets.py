@@ -160,13 +160,14 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Returns:
         False if the set is not registered, or is the set of all ranks; else True.
     """
-    if process_set.process_set_id is None or _sets.get(process_set.process_set_id) is not process_set:
+    removed = None if process_set.process_set_id is None else _sets.get(process_set.process_set_id)
+    if removed is None or removed != process_set:
         return False
     run(
         CollectiveKind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set"
     )  # waits until no rank uses the set in a call
-    del _sets[process_set.process_set_id]
-    process_set.process_set_id = None
+    del _sets[process_set.process_set_id or 0]
+    process_set.process_set_id = removed.process_set_id = None
     return True
 
 
@@ -195,7 +196,7 @@ def members_of(function: str, process_set: ProcessSet | None) -> list[int] | Non
         return None
     if not isinstance(process_set, ProcessSet):
         raise ValueError(f"hvd.{function}: process_set is {process_set!r}; allowed is a hvd.ProcessSet")
-    if process_set.process_set_id is None:
+    if _sets.get(process_set.process_set_id or 0) != process_set:  # also if it was removed by an equal set
         raise ValueError(
             f"hvd.{function}: process_set is {process_set!r}, which is not registered: call hvd.add_process_set first, "
             "on all ranks"

@@ -93,10 +93,12 @@ def _moments_of_all(
     wide = tf.cast(inputs, tf.float32) if inputs.dtype.size < 4 else inputs
     axes = list(axes)
     weights = tf.ones_like(wide) if mask is None else tf.cast(tf.expand_dims(mask, -1), wide.dtype) + 0 * wide
-    sums = tf.reduce_sum(wide * weights, axes, keepdims=True)
-    squares = tf.reduce_sum(wide * wide * weights, axes, keepdims=True)
     counts = tf.reduce_sum(weights, axes, keepdims=True)
-    packed = tf.stack([sums, squares, counts])
+    means = tf.reduce_sum(wide * weights, axes, keepdims=True) / tf.maximum(counts, 1)
+    deviations = tf.reduce_sum(tf.square(wide - means) * weights, axes, keepdims=True)
+    # A mean far from 0 leaves few digits of float32 for the variance, so the sums over the ranks are of float64.
+    counts, means, deviations = (tf.cast(each, tf.float64) for each in (counts, means, deviations))
+    packed = tf.stack([means * counts, deviations + tf.square(means) * counts, counts])
     (total,) = run(CollectiveKind.ALLREDUCE, [packed], label="horovod_sync_batch_norm", ranks=ranks)
     total_sums, total_squares, total_counts = tf.unstack(total)
     mean = total_sums / tf.maximum(total_counts, 1)
