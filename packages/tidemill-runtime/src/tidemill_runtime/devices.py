@@ -38,10 +38,13 @@ def _count_gpus(visible: str | None) -> int:
     listed = sum(line.startswith("GPU ") for line in _output_of("nvidia-smi", "--list-gpus").splitlines())
     if visible is None:
         return listed
-    names = [name.strip() for name in visible.split(",")]
-    # CUDA ignores -1 and what follows it.
-    shown = sum(bool(name) for name in (names[: names.index("-1")] if "-1" in names else names))
-    return min(shown, listed) if listed else shown
+    shown: list[str] = []
+    for name in (name.strip() for name in visible.split(",")):
+        # CUDA ignores a number of no GPU, such as -1, and what follows it.
+        if name == "-1" or (listed and name.isdigit() and int(name) >= listed):
+            break
+        shown += [name] if name else []
+    return min(len(shown), listed) if listed else len(shown)
 
 
 def _count_neurons() -> int:

@@ -79,8 +79,9 @@ class Environment:
             resource_config=_read_object(layout.config / "resourceconfig.json"),
             input_data_config=_read_object(layout.config / "inputdataconfig.json"),
             entry_point=str(program or reserved.get("default_user_module_name") or ""),
-            job_name=reserved.get("sagemaker_job_name") or variables.get("TRAINING_JOB_NAME"),
-            region=reserved.get("sagemaker_region") or variables.get("AWS_REGION"),
+            # Text that is JSON has been decoded: a job may be named 2024.
+            job_name=_text(reserved.get("sagemaker_job_name")) or variables.get("TRAINING_JOB_NAME"),
+            region=_text(reserved.get("sagemaker_region")) or variables.get("AWS_REGION"),
             framework_module=variables.get("SAGEMAKER_TRAINING_MODULE") or DEFAULT_FRAMEWORK_MODULE,
             devices=devices or Devices.present(variables),
         )
@@ -195,6 +196,10 @@ class Environment:
     def user_arguments(self) -> tuple[str, ...]:
         """Arguments of the script."""
         return as_arguments(self.hyperparameters.user)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -139,11 +139,12 @@ def _read_problem(path: Path) -> Problem | None:
     """Return the exception in a file; None for one that is torn, or no report: the script can write there, too."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
+        frames = tuple({**frame, "file": frame["file"], "line": frame["line"]} for frame in report["frames"])
         return Problem(
-            report["type"],
-            report["message"],
-            tuple(report["frames"]),
-            report["module"],
+            str(report["type"]),
+            str(report["message"]),
+            frames,
+            str(report["module"]),
             keras=str(report.get("keras", "")),
             owner=str(report.get("owner", "")),
             attribute=str(report.get("attribute", "")),

@@ -64,7 +64,7 @@ def masked_arguments(arguments: Iterable[str]) -> tuple[str, ...]:
             shown.append(MASK)
         else:
             shown.append(f"{option}={MASK}" if named and equals else argument)
-        is_secret = named and not equals and not is_secret
+        is_secret = named and not equals  # also after a secret: that may have been an option without a value
     return tuple(shown)
 
 

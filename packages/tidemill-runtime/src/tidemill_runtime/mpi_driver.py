@@ -44,7 +44,8 @@ def _main(python: str, variables: Mapping[str, str]) -> int:
     given = environment.hyperparameters
     framework: dict[str, Any] = {**given.framework, "sagemaker_mpi_enabled": True}
     if config.get("process_count_per_node"):
-        framework["sagemaker_mpi_num_of_processes_per_host"] = int(config["process_count_per_node"])
+        count = config["process_count_per_node"]
+        framework["sagemaker_mpi_num_of_processes_per_host"] = int(count) if str(count).isdecimal() else count
     framework["sagemaker_mpi_custom_mpi_options"] = _words(config.get("mpi_additional_options") or ())
     environment = replace(environment, hyperparameters=replace(given, framework=framework))
     arguments = _arguments(_read(variables, "SM_HPS"))
@@ -65,7 +66,9 @@ def _read(variables: Mapping[str, str], name: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"{name} of the SDK's sm_drivers is no JSON: {error!r}; a value with an apostrophe breaks its shell script"
         ) from error
-    return dict(value)
+    if not isinstance(value, dict):
+        raise ConfigurationError(f"{name} of the SDK's sm_drivers is {value!r}; a JSON object is needed")
+    return value
 
 
 def _arguments(values: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import reduce
+from operator import index
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -89,7 +90,7 @@ def run(
         "tensors": list(tensors),
         "kind": int(kind),
         "reduction": int(reduction),
-        "root": int(root),
+        "root": index(root),
         "eager": int(is_eager),
         "scale": repr(float(scale)),
         "names": name
@@ -246,7 +247,7 @@ def _run_portably(
     def work(array: np.ndarray) -> np.ndarray:
         array = np.asarray(array)
         if kind is CollectiveKind.BROADCAST:
-            result = group.broadcast(array, int(root))
+            result = group.broadcast(array, index(root))
         elif kind is CollectiveKind.REDUCESCATTER:
             result = np.array_split(group.allreduce(array, "sum"), group.size)[group.rank]
         elif kind is CollectiveKind.ALLGATHER:

@@ -91,6 +91,6 @@ class Outcome:
         Args:
             path: Path of the file; readers see the old or the new one.
         """
-        new = path.with_suffix(".tmp")
+        new = path.with_name(f"{path.name}.tmp")  # not with_suffix: the senders of a notice differ in the suffix
         new.write_text(json.dumps(asdict(self)), encoding="ascii")
         new.replace(path)
