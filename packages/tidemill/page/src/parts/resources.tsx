@@ -30,7 +30,7 @@ export function Resources({ kind, name, isLive }: ResourcesProps) {
       );
       return answer.Instances ?? [];
     },
-    () => (isLive ? SAMPLED_EVERY_MS : undefined),
+    { every: () => (isLive ? SAMPLED_EVERY_MS : undefined) },
   );
   const charts = useMemo(() => resourceCharts(found.value ?? []), [found.value]);
   if (found.error !== undefined && !found.value) return <Failure error={found.error} retry={found.reload} />;

@@ -20,6 +20,7 @@ import { Log } from "../parts/log";
 import { Phases } from "../parts/phases";
 import { Resources } from "../parts/resources";
 import { RunAgain } from "../parts/run_again";
+import { Scalars } from "../parts/scalars";
 import { Status } from "../parts/status";
 import type { ViewProps } from "../routes";
 import { currentSession } from "../service";
@@ -178,13 +179,19 @@ function Metrics({ found, isLive: live }: { found: JobDescription; isLive: boole
     { every: () => (live ? METRICS_LOOK_MS : undefined) },
   );
   if (curves.value && !curves.value.length && !Object.keys(metrics).length) {
-    return <p>The log has no values of metrics. A job that names MetricDefinitions has some.</p>;
+    return (
+      <>
+        <p>The log has no values of metrics. A job that names MetricDefinitions has some.</p>
+        {kind === "training" && <Scalars job={Name} isLive={live} />}
+      </>
+    );
   }
   return (
     <>
       {curves.error !== undefined && <Failure error={curves.error} />}
       <LastMetrics metrics={metrics} />
       {curves.value && curves.value.length > 0 && <CurveCharts charts={curves.value} x="step" />}
+      {kind === "training" && <Scalars job={Name} isLive={live} />}
     </>
   );
 }
