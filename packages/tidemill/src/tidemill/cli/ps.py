@@ -27,9 +27,12 @@ class _KindName(StrEnum):
     ENDPOINT = "endpoint"
 
 
+_ESTIMATED = 20
+"""Maximum number of running jobs whose remaining time is estimated: each takes a few requests."""
+
 _KINDS = dict(zip(_KindName, (*JOBS, EXECUTION, ENDPOINT), strict=True))
 _HEADS = {
-    TRAINING: ("JOB", "STATUS", "PHASE", "AGE", "TOOK"),
+    TRAINING: ("JOB", "STATUS", "PHASE", "AGE", "TOOK", "LEFT"),
     PROCESSING: ("PROCESSING JOB", "STATUS", "AGE", "TOOK"),
     TRANSFORM: ("TRANSFORM JOB", "STATUS", "AGE", "TOOK"),
     TUNING: ("TUNING JOB", "STATUS", "TRAININGS", "AGE", "TOOK"),
@@ -119,16 +122,36 @@ def ps(
     if json:
         print_json({kind.table: entries for kind, entries in listed.items()})
         return
-    shown = {kind: [_row(kind, each) for each in entries] for kind, entries in listed.items() if entries}
+    left = _left(service, listed.get(TRAINING, []))
+    shown = {
+        kind: [_row(kind, each, left=left.get(kind.name(each), "") if kind is TRAINING else "") for each in entries]
+        for kind, entries in listed.items()
+        if entries
+    }
     if not shown:
         typer.echo("no jobs, no endpoints" if ended else "nothing runs; `tidemill ps --all` lists ended jobs")
     for index, (kind, rows) in enumerate(shown.items()):
         if index:
             typer.echo()
-        print_table(_HEADS[kind], rows)
+        # Without any estimate the last column of jobs is left out.
+        width = len(_HEADS[kind]) - (kind is TRAINING and not left)
+        print_table(_HEADS[kind][:width], [row[:width] for row in rows])
 
 
-def _row(kind: Kind, summary: dict[str, Any]) -> tuple[str, ...]:
+def _left(service: "NamedService", jobs: list[dict[str, Any]]) -> dict[str, str]:
+    """Return by job how long it still runs, if earlier runs tell; nothing if too many jobs run to ask about each."""
+    running = [TRAINING.name(job) for job in jobs if TRAINING.status(job) == "InProgress"]
+    if not 0 < len(running) <= _ESTIMATED:
+        return {}
+    from tidemill.cli.estimate import Estimates
+
+    estimates = Estimates(service.sdk)
+    described = [service.describe(TRAINING, name) for name in running]
+    found = {TRAINING.name(job): (job, estimates.of(job)) for job in described}
+    return {name: left for name, (job, each) in found.items() if each and (left := each.left(job))}
+
+
+def _row(kind: Kind, summary: dict[str, Any], *, left: str = "") -> tuple[str, ...]:
     if kind is EXECUTION:
         return execution_name(summary), summary["PipelineExecutionStatus"], age(summary["StartTime"])
     name, status, created = kind.name(summary), kind.status(summary), summary["CreationTime"]
@@ -137,7 +160,7 @@ def _row(kind: Kind, summary: dict[str, Any]) -> tuple[str, ...]:
     ended = kind.ended(summary)
     took = age(created, until=ended) if ended else ""
     if kind is TRAINING:
-        return name, status, summary.get("SecondaryStatus", ""), age(created), took
+        return name, status, summary.get("SecondaryStatus", ""), age(created), took, left
     if kind is TUNING:
         return name, status, _trainings(summary), age(created), took
     return name, status, age(created), took

@@ -170,7 +170,7 @@ class NamedService:
         """A session of the SDK for the service."""
         from tidemill.sdk import Session
 
-        return Session(self.session)
+        return Session(self.session, sagemaker_client=self.sagemaker)
 
     @cached_property
     def logs(self) -> Any:

@@ -129,10 +129,13 @@ def train(
         if dry_run:
             print_json(_request(estimator, data, job_name))
             return
-        estimator.fit(data or None, wait=wait, job_name=job_name)
+        estimator.fit(data or None, wait=False, job_name=job_name)
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     job = estimator.latest_training_job
+    _say_estimate(job)
+    if wait:
+        job.wait()
     if json:
         description = job.describe()
         model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or None
@@ -152,6 +155,14 @@ def _estimator(
     session = Session(ensure_service(choice).session if sends else choice.session())
     session.sends = sends
     return TensorFlow(str(script), sagemaker_session=session, **arguments)
+
+
+def _say_estimate(job: Any) -> None:
+    from tidemill.cli.estimate import Estimates
+
+    estimate = Estimates(job.session).of(job.describe())
+    if estimate is not None:
+        typer.echo(f"tidemill: {job.name} takes {estimate.text}", err=True)
 
 
 def _request(estimator: Any, data: dict[str, Any], job_name: str | None) -> dict[str, Any]:

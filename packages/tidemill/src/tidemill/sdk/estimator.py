@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Unpack
 
-from tidemill.errors import JobFailed
 from tidemill.sdk import attachment, request
 from tidemill.sdk.analytics import TrainingJobAnalytics
 from tidemill.sdk.arguments import (
@@ -280,15 +279,11 @@ class TensorFlow:
         name = timestamped(base) if job_name is None else check_name("job_name", job_name)
         made = self.training_request(name, inputs, experiment_config=experiment_config)
         session.sagemaker_client.create_training_job(**made)
-        self.latest_training_job = TrainingJob(session, name)
+        self.latest_training_job = TrainingJob(session, name, self._code.missing_module_hint)
         if run_tensorboard_locally:
             say_tensorboard(self.latest_training_job, self._staging.model_dir(name))
         if wait:
-            try:
-                self.latest_training_job.wait(logs)
-            except JobFailed as error:
-                error.args = (f"{error}{self._code.missing_module_hint(str(error))}",)
-                raise
+            self.latest_training_job.wait(logs)
 
     def training_request(
         self, job_name: str, inputs: Any = None, *, experiment_config: Mapping[str, str] | None = None

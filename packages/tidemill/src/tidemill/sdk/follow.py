@@ -35,6 +35,7 @@ class Follower:
         logs: Whether to print log lines; phases are always printed.
         sleep: Waits between two requests; called with seconds.
         clock: Monotonic time in seconds.
+        watch: Called with each description. Default: nothing.
     """
 
     session: Any
@@ -43,6 +44,7 @@ class Follower:
     logs: bool = True
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    watch: Callable[[dict[str, Any]], None] | None = None
 
     def follow(self) -> dict[str, Any]:
         """Wait for the end of the job and return its last description.
@@ -64,6 +66,8 @@ class Follower:
         while True:
             description = self._patiently(lambda: self.session.describe_training_job(self.job_name))
             over = description["TrainingJobStatus"] in TERMINAL
+            if self.watch is not None:
+                self.watch(description)
             if tail is None and self.logs:
                 tail = LogTail(
                     self.session.logs_client,

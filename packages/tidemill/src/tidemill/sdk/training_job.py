@@ -1,10 +1,14 @@
 """A submitted training job, as `TensorFlow.latest_training_job` gives it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from tidemill.errors import JobFailed
 from tidemill.sdk.console import Console
 from tidemill.sdk.follow import TERMINAL, Follower
 from tidemill.sdk.job import AwaitedJob
+from tidemill.sdk.job_card import LiveCard, html_of
 from tidemill.sdk.logs import LogTail
 from tidemill.sdk.markup import table
 
@@ -12,8 +16,20 @@ _KEEP_ESCAPES = "raw"
 _LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
 
 
+def _no_hint(reason: str) -> str:
+    del reason
+    return ""
+
+
+@dataclass(frozen=True)
 class TrainingJob(AwaitedJob):
-    """One training job of the service."""
+    """One training job of the service.
+
+    Attributes:
+        hint: Returns what to add to a FailureReason. Default: nothing.
+    """
+
+    hint: Callable[[str], str] = field(default=_no_hint, compare=False, repr=False)
 
     def describe(self) -> dict[str, Any]:
         """Return what DescribeTrainingJob answers now.
@@ -49,6 +65,8 @@ class TrainingJob(AwaitedJob):
     def wait(self, logs: bool | str = True) -> dict[str, Any]:
         """Wait for the job's end, showing phases and, unless ``logs`` is false, its log lines.
 
+        In a notebook, a card with curves of the metrics is shown above them and redrawn.
+
         Args:
             logs: True or False; ``"raw"`` leaves escape bytes in when standard output is a terminal.
 
@@ -60,26 +78,28 @@ class TrainingJob(AwaitedJob):
         """
         show = wants_logs(logs)
         console = Console(keep_escapes=logs == _KEEP_ESCAPES)
-        return Follower(session=self.session, job_name=self.name, console=console, logs=show).follow()
+        card = LiveCard.here(self.session)
+        try:
+            return Follower(
+                session=self.session,
+                job_name=self.name,
+                console=console,
+                logs=show,
+                watch=card.show if card else None,
+            ).follow()
+        except JobFailed as error:
+            error.args = (f"{error}{self.hint(str(error))}",)
+            raise
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: name, status and model as they are now; the name alone if nothing answers."""
+        """Return the card of the job as it is now; the name alone if nothing answers."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             description = self.describe()
         except (BotoCoreError, ClientError) as error:
             return table("Training job", {"name": self.name, "not described": error})
-        members = {
-            "name": self.name,
-            "status": description["TrainingJobStatus"],
-            "phase": description.get("SecondaryStatus"),
-            "created": description.get("CreationTime"),
-            "ended": description.get("TrainingEndTime"),
-            "model": description.get("ModelArtifacts", {}).get("S3ModelArtifacts"),
-            "failure": description.get("FailureReason"),
-        }
-        return table("Training job", members)
+        return html_of(self.session, description)
 
     def show_logs(self) -> None:
         """Print what the job has written so far, from the beginning."""
