@@ -63,7 +63,7 @@ def unowned() -> list[str]:
 
 def _sources() -> list[str]:
     """Return the files of the product, as `make measure` counts them."""
-    return [path for path in tracked("*.py", "*.cc", "*.c", "*.h") if of_the_product(path)]
+    return [path for path in tracked("*.py", "*.cc", "*.c", "*.h", "*.ts", "*.tsx", "*.css") if of_the_product(path)]
 
 
 def shown(page: str) -> dict[str, int]:

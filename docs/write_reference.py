@@ -19,6 +19,7 @@ import typer
 from tidemill.cli import VERBS, _app
 from tidemill.compat.names import INSTEAD, MODULES
 from tidemill.core.remotes import RemoteS3
+from tidemill.core.webhooks import Webhook
 from tidemill.settings import Settings
 
 __all__ = ["PAGES", "main"]
@@ -102,12 +103,17 @@ def settings() -> str:
     for name, field in Settings.model_fields.items():
         note = notes.get(name, "").replace("`tidemill.core.roles`", "[roles](../how-to/limit-what-a-job-may-do.md)")
         lines.append(f"| `{name}` | `TIDEMILL_{name.upper()}` | {_default(name, field)} | {note} |")
-    lines += ["", "## Members of a place in `remote_s3`\n", "| member | default | |", "|---|---|---|"]
-    notes = dict(re.findall(r"^ +(\w+): (.+)$", inspect.getdoc(RemoteS3) or "", re.MULTILINE))
-    for member in dataclasses.fields(RemoteS3):
-        default = "required" if member.default is dataclasses.MISSING else f"`{member.default}`"
-        lines.append(f"| `{member.name}` | {default} | {notes[member.name].replace('``', '`')} |")
+    lines += _members("a place in `remote_s3`", RemoteS3)
+    lines += _members("a receiver in `webhooks`", Webhook)
     return "\n".join((*lines, ""))
+
+
+def _members(title: str, kind: type[RemoteS3 | Webhook]) -> Iterator[str]:
+    yield from ("", f"## Members of {title}\n", "| member | default | |", "|---|---|---|")
+    notes = dict(re.findall(r"^ +(\w+): (.+)$", inspect.getdoc(kind) or "", re.MULTILINE))
+    for member in dataclasses.fields(kind):
+        default = "required" if member.default is dataclasses.MISSING else f"`{member.default}`"
+        yield f"| `{member.name}` | {default} | {notes[member.name].replace('``', '`')} |"
 
 
 def modules() -> str:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,16 @@ SOURCE = ROOT / "packages/tidemill/page"
 # As long as any wait here: only a failure takes so long.
 expect.set_options(timeout=60_000)
 PageOf = Callable[..., Page]
+LEARNING = """
+import argparse, os, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--rate", type=float)
+parser.add_argument("--note")
+rate = parser.parse_known_args()[0].rate
+for epoch in range(1, 21):
+    print(f"epoch {epoch} loss={1 / (1 + rate * epoch):.4f} accuracy={1 - 1 / (1 + rate * epoch):.4f}")
+pathlib.Path(os.environ["SM_MODEL_DIR"], "weights").write_text(str(rate))
+"""
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +41,31 @@ def service() -> Iterator[Service]:
 def jobs(service: Service, jobs_of: Callable[[Service], Any]) -> Any:
     """Jobs of the service of these tests."""
     return jobs_of(service)
+
+
+@pytest.fixture(scope="session")
+def hostile() -> str:
+    """Text of a user that would run, or deceive, where it is not shown as text."""
+    return "<img src=x onerror=\"document.title='owned'\">\u202eexe"
+
+
+@pytest.fixture(scope="session")
+def finished(jobs: Any, hostile: str) -> tuple[str, str]:
+    """The names of two finished jobs with 20 values of two metrics each. The second has a hostile hyperparameter."""
+
+    def begin(name: str, **given: str) -> str:
+        request: Mapping[str, Any] = jobs.request(
+            LEARNING, name=name, HyperParameters={"epochs": "20", **given}, Environment={"STAGE": "page"}
+        )
+        definitions = [{"Name": metric, "Regex": f"{metric}=([0-9.]+)"} for metric in ("loss", "accuracy")]
+        request["AlgorithmSpecification"]["MetricDefinitions"] = definitions
+        jobs.sagemaker.create_training_job(**request)
+        return name
+
+    names = begin("page-slow", rate="0.1"), begin("page-fast", rate="0.9", note=hostile)
+    for name in names:
+        assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
+    return names
 
 
 @pytest.fixture(scope="session")

@@ -1,42 +1,10 @@
 """Finished jobs side by side."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 from urllib.parse import urlencode
 
-import pytest
 from playwright.sync_api import Page, expect
-
-HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202eexe"
-SCRIPT = """
-import argparse
-parser = argparse.ArgumentParser()
-parser.add_argument("--rate", type=float)
-parser.add_argument("--note")
-rate = parser.parse_known_args()[0].rate
-for epoch in range(1, 21):
-    print(f"epoch {epoch} loss={1 / (1 + rate * epoch):.4f} accuracy={1 - 1 / (1 + rate * epoch):.4f}")
-"""
-
-
-@pytest.fixture(scope="session")
-def finished(jobs: Any) -> tuple[str, str]:
-    """The names of two finished jobs, with 20 values of two metrics each."""
-
-    def begin(name: str, **given: str) -> str:
-        request: Mapping[str, Any] = jobs.request(
-            SCRIPT, name=name, HyperParameters={"epochs": "20", **given}, Environment={"STAGE": "page"}
-        )
-        definitions = [{"Name": metric, "Regex": f"{metric}=([0-9.]+)"} for metric in ("loss", "accuracy")]
-        request["AlgorithmSpecification"]["MetricDefinitions"] = definitions
-        jobs.sagemaker.create_training_job(**request)
-        return name
-
-    names = begin("page-slow", rate="0.1"), begin("page-fast", rate="0.9", note=HOSTILE)
-    for name in names:
-        assert jobs.wait(name)["TrainingJobStatus"] == "Completed"
-    return names
 
 
 def compared(*names: str) -> str:
@@ -44,7 +12,7 @@ def compared(*names: str) -> str:
 
 
 def test_two_jobs_show_what_differs_and_their_curves(
-    page_of: Callable[..., Page], finished: tuple[str, str], axe: Callable[[Page], None]
+    page_of: Callable[..., Page], finished: tuple[str, str], hostile: str, axe: Callable[[Page], None]
 ) -> None:
     slow, fast = finished
     page = page_of(compared(slow, fast))
@@ -53,7 +21,7 @@ def test_two_jobs_show_what_differs_and_their_curves(
     assert row.get_by_role("cell").all_inner_texts() == ["0.1", "0.9"]
     assert table.get_by_role("row", name="note").get_by_role("cell").all_inner_texts() == [
         "not set",
-        HOSTILE.replace("\u202e", "⟨U+202E⟩"),
+        hostile.replace("\u202e", "⟨U+202E⟩"),
     ]
     assert table.get_by_role("row", name="loss").get_by_role("cell").all_inner_texts() == ["0.3333", "0.0526"]
     assert table.get_by_role("row", name="epochs").count() == 0

@@ -284,19 +284,43 @@ def test_a_session_may_do_what_the_policy_of_its_key_allows(
         assert called(ask, ended).code == "PageSessionEnded", "a revoked key ends its sessions at once"
 
 
-def test_sessions_survive_a_restart_and_end_when_they_are_revoked(
-    ask: Ask, start: Callable[..., dict[str, str]], service: Service, command: Callable[..., str]
+def test_sessions_survive_a_restart_and_no_file_has_their_secrets(
+    ask: Ask, start: Callable[..., dict[str, str]], service: Service
 ) -> None:
     session = start()
     service.restart()
     assert called(ask, session).status == 200
     secrets = (session["cookie"].partition("=")[2], session["x-tidemill-session"])
+    # Neither the database nor the log has them.
     files = [path for path in service.state_dir.rglob("*") if path.is_file() and not path.is_socket()]
     for path in files:
         content = path.read_bytes()
         assert not any(secret.encode() in content for secret in secrets), f"{path} has a secret of a session"
     assert ask("DELETE", "/_tidemill/session", session).status == 204
     assert called(ask, session).code == "PageSessionEnded"
+
+
+def test_revoking_ends_all_sessions_of_a_key(
+    ask: Ask, start: Callable[..., dict[str, str]], user: Callable[..., Any], service: Service
+) -> None:
+    """With a key of its own: the tests' browser keeps its session."""
+    key = user({"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "sagemaker:*", "Resource": "*"}})
+    own, sessions = start(), [start(client_of(service, "tidemill", key)) for _ in range(2)]
+    variables = {
+        "AWS_ACCESS_KEY_ID": key["aws_access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": key["aws_secret_access_key"],
+        "AWS_REGION": "us-west-2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tidemill.cli", "open", "--revoke", "--endpoint-url", service.url],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "2 sessions of the page ended\n"
+    assert [called(ask, each).code for each in sessions] == ["PageSessionEnded"] * 2
+    assert called(ask, own).status == 200
 
 
 def test_the_address_of_tidemill_open_is_in_no_list_of_processes(service: Service, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tidemill.core.roles import BUILT_IN, check_role_names
 
 ROOT = Path(__file__).parents[3]
 STACK = "packages/tidemill/tests"
+STRANGERS = "tests/page/test_strangers.py"
 
 PROMISES = {
     "It listens on loopback only, unless you give it another address. Without a TLS certificate for that address, or"
@@ -56,6 +57,41 @@ PROMISES = {
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
         f"{STACK}/wire/test_hostile.py::test_the_health_check_is_answered_to_no_web_page",
         f"{STACK}/services/s3/test_forms.py::*",
+    ],
+    "The page below `/_tidemill/` does what the key of its session may do, and nothing without a session. A session"
+    " begins by a token that works once, for five minutes, and that only the owner of a key gets, by a signed request;"
+    " keys of jobs get none. Its requests need two secrets, a cookie and a header; one of them alone is nothing. It"
+    " ends after a week, after twelve hours without a request, with its key, or by `tidemill open --revoke`. It makes"
+    " no keys and no further sessions. The service stores digests of its secrets only, and they are in no log and no"
+    " list of processes.": [
+        f"{STACK}/control/test_page_sessions.py::*",
+        f"{STRANGERS}::test_half_of_a_session_is_nothing",
+        f"{STRANGERS}::test_a_token_begins_one_session_even_if_two_use_it_at_once",
+        f"{STRANGERS}::test_a_session_makes_no_keys_and_no_further_session",
+        f"{STRANGERS}::test_a_session_may_do_what_the_policy_of_its_key_allows",
+        f"{STRANGERS}::test_sessions_survive_a_restart_and_no_file_has_their_secrets",
+        f"{STRANGERS}::test_revoking_ends_all_sessions_of_a_key",
+        f"{STRANGERS}::test_the_address_of_tidemill_open_is_in_no_list_of_processes",
+    ],
+    "A web page of another origin, other ports of this machine included, and a host that is rebound to this machine get"
+    " nothing of the page, and cannot show it in a frame.": [
+        f"{STRANGERS}::test_other_origins_and_hosts_are_refused_before_the_session_is_looked_at",
+        f"{STRANGERS}::test_a_page_of_another_origin_gets_nothing",
+        f"{STRANGERS}::test_a_rebinding_host_gets_nothing",
+    ],
+    "No object of S3, and no answer of an endpoint, runs as a page of the service's origin. Names, logs and metrics"
+    " never become markup in the page; its policy allows no inline code.": [
+        f"{STRANGERS}::test_answers_cannot_be_framed_sniffed_or_run",
+        f"{STRANGERS}::test_an_object_never_runs_as_a_page_of_the_service",
+        f"{STRANGERS}::test_the_policy_of_the_page_stops_markup_and_scripts_if_a_fault_lets_them_in",
+    ],
+    "A read-only session changes nothing; the service decides that, by permissions.": [
+        f"{STRANGERS}::test_a_read_only_session_changes_nothing",
+        f"{STACK}/control/test_page_sessions.py::test_the_policy_of_read_only_sessions_has_no_verb_that_changes_something",
+    ],
+    "From other machines the page is reached by HTTPS only. Its sign-in form neither sends nor stores the secret of a"
+    " key.": [
+        "tests/page/test_sign_in.py::*",
     ],
     "The proxy of `tidemill env --sts` exists only after that command, listens on loopback, and forwards only for"
     " shells with a token of that command. Jobs do not get the token, not even from a service that such a shell starts;"
@@ -233,6 +269,17 @@ PROMISES = {
     ],
     "Hyperparameters never become code on their way to the script.": [
         "tests/contract/test_bad_inputs.py::test_hostile_hyperparameters_arrive_as_they_are"
+    ],
+    "Metrics are read only with a token that the owner has made and not revoked; it opens nothing else, and only its"
+    " hash is stored. Labels are names of operations that exist, and of endpoints; no other request adds one.": [
+        "tests/contract/test_monitoring.py::test_only_a_token_that_is_valid_now_reads_the_metrics",
+        "tests/contract/test_monitoring.py::test_tokens_are_for_the_owner_alone",
+        "tests/contract/test_monitoring.py::test_metrics_follow_requests_and_jobs",
+    ],
+    "The service posts state changes only to the addresses in its owner's settings: no request, job or user names one,"
+    " and redirects are not followed. Each request is signed with a secret that neither the log nor a command shows.": [
+        "tests/faults/test_webhooks.py::*",
+        f"{STACK}/control/test_webhooks.py::test_a_webhook_that_cannot_work_is_refused",
     ],
     "Log lines cannot forge events of the service, and `tidemill logs` removes terminal control sequences unless"
     " `--raw` is given. No message of the command line or of the SDK's exceptions contains them.": [

@@ -21,6 +21,7 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import check_role_names
 from tidemill.core.service_choice import NamedEndpoint, named_in_environment, settings_file, user_directory
+from tidemill.core.webhooks import Webhook, check_webhook_names
 
 _Policies = Annotated[dict[str, Annotated[IamPolicy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
 
@@ -153,6 +154,9 @@ class Settings(BaseSettings):
     remote_s3: dict[str, RemoteS3] = Field(default_factory=dict)
     """By bucket name or pattern (``*``, ``?``): the S3 endpoint of training data in buckets that this service does not
     have. Other endpoints are never contacted."""
+    webhooks: Annotated[dict[str, Webhook], AfterValidator(check_webhook_names)] = Field(default_factory=dict)
+    """By a name of your choice: who receives the state changes of jobs, pipelines and endpoints. Other addresses are
+    never called."""
     encryption: Literal["record", "refuse"] = "record"
     """Requests to encrypt stored data (KMS keys, ``x-amz-server-side-encryption``): ``record`` accepts and shows them,
     although tidemill encrypts nothing; ``refuse`` refuses them."""

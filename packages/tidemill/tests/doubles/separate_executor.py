@@ -22,7 +22,7 @@ from typing import Any
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
-from tidemill.executors.base import Capacity, KnownInstance, LogSink
+from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.store.objects.store import ObjectStore
@@ -155,6 +155,12 @@ class SeparateExecutor:
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         with self._objects.open(archive) as source:
             (self._directory(ref) / name).write_bytes(source.read())
+
+    def event_files(self, ref: InstanceRef) -> Sequence[EventFile]:
+        return ()
+
+    def open_event_file(self, ref: InstanceRef, name: str) -> int:
+        raise FileNotFoundError(name)
 
     def publication(self, ref: InstanceRef, name: str) -> AsyncIterator[bytes] | None:
         file = self._directory(ref) / f"{name}.tar.gz"

@@ -6,6 +6,7 @@ test sets the states of jobs and endpoints itself.
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 import threading
@@ -43,6 +44,8 @@ from tidemill.control.pipelines.requests import StepRequests
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import TRAINING_JOB, endpoint_record
+from tidemill.control.scalars.scalars import TrainingScalars
+from tidemill.control.scalars.sources import EventSources
 from tidemill.control.scaling.autoscaler import Autoscaler
 from tidemill.control.scaling.targets import ScalableTargets
 from tidemill.control.slots import Slots
@@ -59,6 +62,7 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
+from tidemill.executors.base import EventFile
 from tidemill.sdk import Session
 from tidemill.sdk.boto import loopback_session
 from tidemill.server.logs import LogParts
@@ -72,6 +76,7 @@ from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.page.jobs import JobOperations, JobResources
 from tidemill.services.page.log_lines import LogLineOperations
 from tidemill.services.page.samples import SampleOperations
+from tidemill.services.page.scalars import ScalarOperations
 from tidemill.services.runtime import RuntimeService
 from tidemill.services.s3 import S3Service
 from tidemill.services.sagemaker import SageMakerService
@@ -144,6 +149,23 @@ class Sockets:
         return f"http+unix://{quote(str(self._directory / f'{ref.job_id[:12]}.sock'), safe='')}"
 
 
+class EventFiles:
+    """The part of an executor that scalars need: event files of running instances, in a directory of the test."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def event_files(self, ref: InstanceRef) -> list[EventFile]:
+        files = sorted(path for path in self.directory.rglob("*tfevents*") if path.is_file())
+        return [
+            EventFile(str(path.relative_to(self.directory)), path.stat().st_size, f"{path.stat().st_ino}")
+            for path in files
+        ]
+
+    def open_event_file(self, ref: InstanceRef, name: str) -> int:
+        return os.open(self.directory / name, os.O_RDONLY)
+
+
 class Stage:
     """The stores and services of one test."""
 
@@ -158,6 +180,9 @@ class Stage:
         self.sockets = root
         self.records = SqlRecordStore(database, clock=self.clock)
         self.feed = ChangeFeed(VIEWED)
+        self.instances_files = root / "instances"
+        sources = EventSources(objects, EventFiles(self.instances_files))  # type: ignore[arg-type]
+        self.scalars = TrainingScalars(self.records, sources)
         self.records.when_changed(self.feed.note)
         self._objects = objects
         self.training = Training(self.records, objects, region=REGION, clock=self.clock, wake=self.woken.append)
@@ -254,6 +279,7 @@ class Stage:
             services["tidemill"],
             ChangeOperations(self.feed),
             SampleOperations(InstanceSamples(self.records, logs=self.logs)),
+            ScalarOperations(self.scalars),
             JobOperations(job_resources),
             LogLineOperations(LogStreams(self.logs), GroupRecords(self.records, clock=self.clock)),
         )

@@ -10,9 +10,11 @@ import { ExecutionView } from "../parts/execution";
 import { Failure } from "../parts/failure";
 import { Graph } from "../parts/graph";
 import { Link } from "../parts/link";
+import { PlainTable } from "../parts/plain_table";
 import { State } from "../parts/state";
 import { Text } from "../parts/text";
 import { definitionOf, type Definition, type Parameter } from "../pipeline";
+import { rowsUpTo } from "../row_pages";
 import type { ViewProps } from "../routes";
 import { call, currentSession } from "../service";
 import { shown } from "../shown_text";
@@ -41,11 +43,6 @@ interface ExecutionSummary {
   PipelineExecutionFailureReason?: string;
 }
 
-interface Page<T> {
-  rows: T[];
-  token: string | undefined;
-}
-
 const PAGE = 50;
 
 export default function Pipelines({ params, query }: ViewProps) {
@@ -67,18 +64,7 @@ function AllPipelines() {
       {error !== undefined && <Failure error={error} retry={reload} />}
       {value && !value.rows.length && <p class="quiet">There are no pipelines.</p>}
       {value && value.rows.length > 0 && (
-        <div class="wide" tabIndex={0} role="region" aria-label="Pipelines">
-          <table class="plain">
-            <thead>
-              <tr>
-                {["Pipeline", "Description", "Last execution", "Created"].map((title) => (
-                  <th key={title} scope="col">
-                    {title}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
+        <PlainTable label="Pipelines" titles={["Pipeline", "Description", "Last execution", "Created"]}>
               {value.rows.map((each) => (
                 <tr key={each.PipelineName}>
                   <th scope="row">
@@ -91,9 +77,7 @@ function AllPipelines() {
                   <td>{time(each.CreationTime)}</td>
                 </tr>
               ))}
-            </tbody>
-          </table>
-        </div>
+            </PlainTable>
       )}
       {value?.token && (
         <button type="button" onClick={() => setLimit(limit + PAGE)}>
@@ -230,18 +214,7 @@ function Executions({ name }: { name: string }) {
       {error !== undefined && <Failure error={error} retry={reload} />}
       {value && !value.rows.length && <p class="quiet">It was not executed yet.</p>}
       {value && value.rows.length > 0 && (
-        <div class="wide" tabIndex={0} role="region" aria-label="Executions">
-          <table class="plain">
-            <thead>
-              <tr>
-                {["Execution", "Status", "Started", "Reason"].map((title) => (
-                  <th key={title} scope="col">
-                    {title}
-                  </th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
+        <PlainTable label="Executions" titles={["Execution", "Status", "Started", "Reason"]}>
               {value.rows.map((each) => (
                 <tr key={each.PipelineExecutionArn}>
                   <th scope="row">
@@ -258,9 +231,7 @@ function Executions({ name }: { name: string }) {
                   </td>
                 </tr>
               ))}
-            </tbody>
-          </table>
-        </div>
+            </PlainTable>
       )}
       {value?.token && (
         <button type="button" onClick={() => setLimit(limit + PAGE)}>
@@ -278,17 +249,4 @@ function executionIn(arn: string): string {
 /** A token that makes a request safe to repeat: AWS wants 32 characters. */
 function requestToken(): string {
   return crypto.randomUUID();
-}
-
-/** Return the first rows of a list, from as many pages as they take. */
-async function rowsUpTo<T>(operation: string, member: string, input: object, limit: number, signal: AbortSignal): Promise<Page<T>> {
-  const rows: T[] = [];
-  let token: string | undefined;
-  do {
-    const request = { ...input, MaxResults: PAGE, ...(token ? { NextToken: token } : {}) };
-    const answer = await call<Record<string, T[]> & { NextToken?: string }>("sagemaker", operation, request, { signal });
-    rows.push(...(answer[member] ?? []));
-    token = answer.NextToken as string | undefined;
-  } while (token && rows.length < limit);
-  return { rows, token };
 }

@@ -48,6 +48,7 @@ VERBS = (
     "keys",
     "config",
     "metrics",
+    "webhooks",
     "service",
     "doctor",
     "gc",

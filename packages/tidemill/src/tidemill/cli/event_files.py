@@ -6,15 +6,14 @@ The copies outlive the originals: the files of a job's instance are removed when
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tidemill._shared.trees import walk
 from tidemill.core.files import read_json
-from tidemill.core.names import KEY_MAX_BYTES, S3Uri
+from tidemill.core.names import S3Uri
+from tidemill.executors.event_files import event_files_of
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.shim.beneath import open_beneath
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
 
 _ENDED = ("Completed", "Failed", "Stopped")
-_LIVE = ("output/tensorboard", "output/data", "model")
-"""Directories of an instance in which event files are looked for."""
 _ARCHIVES = {"model.tar.gz": "model", "output.tar.gz": "output/data"}
 """Archives that contain the content of two of them when the job has ended."""
 _MARK = "tfevents"  # part of the name of every event file
@@ -113,8 +110,8 @@ class EventFiles:
 
     def _copy_live(self) -> None:
         for instance in self._running_instances():
-            for relative in _event_files(instance.ml):
-                self._copy_live_file(instance.ml, relative)
+            for file in event_files_of(instance):
+                self._copy_live_file(instance.ml, file.name)
 
     def _copy_live_file(self, ml: Path, relative: str) -> None:
         try:
@@ -178,19 +175,6 @@ class EventFiles:
 def _job_of(instance: InstanceDirectory) -> str | None:
     spec = read_json(instance.spec_file) or {}
     return spec.get("job_name") if spec.get("kind") == "training" else None
-
-
-def _event_files(ml: Path) -> Iterator[str]:
-    for top in _LIVE:
-        try:
-            fd = open_beneath(ml, top, directory=True)
-        except OSError:
-            continue  # the script has removed or replaced it
-        try:
-            entries = walk(fd, max_path_bytes=KEY_MAX_BYTES, on_error=lambda error: None)
-            yield from (f"{top}/{each.path}" for each in entries if _MARK in each.name and not each.is_directory)
-        finally:
-            os.close(fd)
 
 
 def _is_path(relative: str) -> bool:

@@ -48,8 +48,9 @@ def tensorboard(
     """Show training jobs in TensorBoard until Ctrl-C. Jobs may be running or ended.
 
     If a job has a TensorBoardOutputConfig, its files in S3 are shown. For any other job, the event files in
-    /opt/ml/model, /opt/ml/output/data and /opt/ml/output/tensorboard are shown while it runs, and those in
-    model.tar.gz and output.tar.gz after it has ended. The files of a running job are on the machine of its service.
+    /opt/ml/model, /opt/ml/output/data, /opt/ml/output/tensorboard and /opt/ml/checkpoints are shown while it runs, and
+    those in model.tar.gz and output.tar.gz after it has ended. The files of a running job are on the machine of its
+    service.
     """
     from tidemill.cli.choice import LAST, choose_training
     from tidemill.cli.event_files import EventFiles

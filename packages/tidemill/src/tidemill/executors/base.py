@@ -8,7 +8,7 @@ the service's log store, artifacts as a `Publication`, and the address of an end
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
 from tidemill.instance.spec import InstanceSpec
@@ -46,6 +46,19 @@ class KnownInstance:
     ref: InstanceRef
     kind: str
     job_name: str
+
+
+class EventFile(NamedTuple):
+    """An event file of TensorBoard that a running instance has written.
+
+    Attributes:
+        name: Path below ``/opt/ml``, e.g. ``output/data/train/events.out.tfevents.1``.
+        identity: Changes when another file takes the name.
+    """
+
+    name: str
+    size_bytes: int
+    identity: str
 
 
 class LogSink(Protocol):
@@ -179,6 +192,23 @@ class Executor(Protocol):
 
         Raises:
             LaunchError: The archive cannot be copied.
+        """
+
+    def event_files(self, ref: InstanceRef) -> Sequence[EventFile]:
+        """Return the event files of TensorBoard that an instance of this machine has written; none of other machines.
+
+        Args:
+            ref: The attempt.
+        """
+
+    def open_event_file(self, ref: InstanceRef, name: str) -> int:
+        """Return a descriptor of an event file, which the caller closes.
+
+        Args:
+            name: Its name, as `event_files` returns it.
+
+        Raises:
+            OSError: It was removed.
         """
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:

@@ -19,7 +19,8 @@ from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.state_directories import register_state_directory
 from tidemill.errors import LaunchError
-from tidemill.executors.base import Capacity, KnownInstance
+from tidemill.executors.base import Capacity, EventFile, KnownInstance
+from tidemill.executors.event_files import event_files_of, open_event_file
 from tidemill.executors.gpus import GpuPool, find_gpus
 from tidemill.executors.local_objects import LocalObjects
 from tidemill.executors.local_specs import LocalSpecs
@@ -208,6 +209,12 @@ class LocalExecutor:
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         self._objects.deliver(archive, self._directory(ref).archives, name=name)
+
+    def event_files(self, ref: InstanceRef) -> Sequence[EventFile]:
+        return list(event_files_of(self._directory(ref)))
+
+    def open_event_file(self, ref: InstanceRef, name: str) -> int:
+        return open_event_file(self._directory(ref), name)
 
     def publication(self, ref: InstanceRef, name: str) -> Path | None:
         file = self._directory(ref).artifacts / f"{name}.tar.gz"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
-from tidemill.executors.base import Capacity, Executor, KnownInstance, Publication
+from tidemill.executors.base import Capacity, EventFile, Executor, KnownInstance, Publication
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
@@ -79,6 +79,12 @@ class SplitExecutor:
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         self._of(ref).deliver(ref, archive, name=name)
+
+    def event_files(self, ref: InstanceRef) -> Sequence[EventFile]:
+        return self._of(ref).event_files(ref)
+
+    def open_event_file(self, ref: InstanceRef, name: str) -> int:
+        return self._of(ref).open_event_file(ref, name)
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
         return self._of(ref).publication(ref, name)

@@ -11,11 +11,13 @@ from tidemill.server.access import Access
 from tidemill.server.drivers import open_drivers
 from tidemill.server.executors import open_executors
 from tidemill.server.keys import Keys
+from tidemill.server.monitors import open_monitors
 from tidemill.server.sagemaker import open_sagemaker
 from tidemill.server.services import open_gateway
 from tidemill.server.startup import Startup
 from tidemill.server.state import StateDirectory
 from tidemill.server.stores import open_stores
+from tidemill.server.webhooks import open_webhooks
 from tidemill.settings import Settings
 from tidemill.wire.gateway import Gateway
 
@@ -71,12 +73,14 @@ class Application:
         if executors.agents is not None:
             start.ends_waits.append(executors.agents.close)
         access = Access.of(start, stores)
+        webhooks = await open_webhooks(start, stores)
         drivers = await open_drivers(start, stores, executors, access, frameworks=frameworks)
         start.run(stores.sweep(), "sweep of objects")
         sagemaker, pipelines = await open_sagemaker(
             start, stores, access, drivers, capabilities=executors.capabilities(frameworks)
         )
-        gateway = await open_gateway(start, stores, executors, access, drivers, sagemaker, pipelines)
+        monitors = open_monitors(start, stores, executors, access, drivers, webhooks)
+        gateway = await open_gateway(start, stores, executors, access, drivers, sagemaker, pipelines, monitors)
         # The models load in the background; an earlier request loads the model that it needs.
         start.run(asyncio.to_thread(gateway.warm), "models")
         return gateway

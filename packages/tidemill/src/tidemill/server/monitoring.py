@@ -14,6 +14,7 @@ from tidemill.control.resources import (
     TRANSFORM_JOB,
     TUNING_JOB,
 )
+from tidemill.control.webhooks.deliveries import Deliveries
 from tidemill.core.exposition import Family, exposition
 from tidemill.server.drivers import Drivers
 from tidemill.server.executors import Executors
@@ -34,16 +35,24 @@ class Monitoring:
         executors: Run the instances.
         drivers: Count the requests of endpoints, and the jobs that wait.
         requests: Counts the requests of the gateway.
+        webhooks: Deliver state changes.
     """
 
     def __init__(
-        self, state: StateDirectory, stores: Stores, executors: Executors, drivers: Drivers, requests: RequestCounts
+        self,
+        state: StateDirectory,
+        stores: Stores,
+        executors: Executors,
+        drivers: Drivers,
+        requests: RequestCounts,
+        webhooks: Deliveries,
     ) -> None:
         self._state = state
         self._stores = stores
         self._executors = executors
         self._drivers = drivers
         self._requests = requests
+        self._webhooks = webhooks
 
     async def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
@@ -55,6 +64,7 @@ class Monitoring:
         yield from self._requests.families()
         yield from self._of_jobs(counts)
         yield from self._drivers.endpoints.counts.families()
+        yield from self._webhooks.families()
         yield from self._of_database()
         yield from _of_disk(self._state)
         yield from _of_process()

@@ -4,19 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tidemill
-from tidemill.control.changes import ChangeFeed
-from tidemill.control.instance_samples import InstanceSamples
-from tidemill.control.metrics_tokens import MetricsTokens
 from tidemill.control.page_sessions import PageSessions
 from tidemill.server.access import Access
-from tidemill.server.monitoring import Monitoring
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.services.page import PageService
-from tidemill.services.page.changes import VIEWED, ChangeOperations
 from tidemill.services.page.downloads import DownloadOperations
-from tidemill.services.page.metrics_tokens import MetricsTokenOperations
-from tidemill.services.page.samples import SampleOperations
 from tidemill.services.page.sessions import SessionOperations
 from tidemill.wire.exchange import Service
 from tidemill.wire.page.entrance import PageEntrance
@@ -28,7 +21,7 @@ _BUILT = Path(tidemill.__file__).parent / "page"
 
 
 def open_page(
-    start: Startup, stores: Stores, access: Access, operations: Sequence[Service], monitoring: Monitoring
+    start: Startup, stores: Stores, access: Access, operations: Sequence[Service], metrics: MetricsPage
 ) -> tuple[PageService, PageEntrance]:
     """Return the service ``tidemill``, and the entrance of browsers.
 
@@ -37,21 +30,13 @@ def open_page(
         stores: Stores the sessions.
         access: Finds the keys as which sessions act.
         operations: Further operations of ``tidemill``.
-        monitoring: Collects metrics.
+        metrics: Answers requests for the metrics.
     """
     sessions = PageSessions(stores.records, access.credentials, clock=stores.clock)
-    tokens = MetricsTokens(stores.records, clock=stores.clock)
     region = start.settings.region
-    feed = ChangeFeed(VIEWED)
-    stores.records.when_changed(feed.note)
-    start.ends_waits.append(feed.close)
     service = PageService(
         SessionOperations(sessions),
         DownloadOperations(access.credentials, region=region),
-        ChangeOperations(feed),
         *operations,
-        MetricsTokenOperations(tokens, owner=access.owner.access_key_id),
-        SampleOperations(InstanceSamples(stores.records, logs=start.state.logs)),
     )
-    metrics = MetricsPage(tokens.allows, monitoring.text)
     return service, PageEntrance(PageFiles(_BUILT), sessions, metrics, region=region)

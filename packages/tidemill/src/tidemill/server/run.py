@@ -78,7 +78,11 @@ def _serve_locked(
     from tidemill.server.serving import serve_until_signal
 
     keys = Keys.load_or_create(state.keys_file)
-    configure_log(settings, state.service_log, secrets=[keys.secret_access_key])
+    configure_log(
+        settings,
+        state.service_log,
+        secrets=[keys.secret_access_key, *(each.secret for each in settings.webhooks.values())],
+    )
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
     app = Application(

@@ -10,9 +10,10 @@ from tidemill.control.user_keys import UserKeys
 from tidemill.server.access import Access
 from tidemill.server.drivers import Drivers
 from tidemill.server.executors import Executors
+from tidemill.server.live import open_live
 from tidemill.server.logs import open_logs
 from tidemill.server.machine import open_places
-from tidemill.server.monitoring import Monitoring
+from tidemill.server.monitors import Monitors
 from tidemill.server.page import open_page
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
@@ -25,7 +26,6 @@ from tidemill.services.sts import StsService
 from tidemill.wire.exchange import Service
 from tidemill.wire.gateway import BodyLimits, Gateway
 from tidemill.wire.perform import Performer
-from tidemill.wire.request_counts import RequestCounts
 
 
 async def open_gateway(
@@ -36,6 +36,7 @@ async def open_gateway(
     drivers: Drivers,
     sagemaker: Mapping[str, Service],
     pipelines: PipelineDriver,
+    monitors: Monitors,
 ) -> Gateway:
     """Return the gateway to all services, start the driver that sends requests to them, and take files from the SDK.
 
@@ -47,13 +48,18 @@ async def open_gateway(
         drivers: Run the jobs and endpoints.
         sagemaker: The services of jobs, endpoints and metrics, by botocore's names.
         pipelines: Sends the requests of pipelines' steps.
+        monitors: What monitors use.
     """
     settings, state = start.settings, start.state
     records, objects, clock = stores.records, stores.objects, stores.clock
     of_places = open_places(start, stores, executors, drivers)
-    counts = RequestCounts()
-    monitoring = Monitoring(state, stores, executors, drivers, counts)
-    own, page = open_page(start, stores, access, (sagemaker["tidemill"], *of_places), monitoring)
+    operations = (
+        sagemaker["tidemill"],
+        *of_places,
+        *open_live(start, stores, executors),
+        *monitors.operations,
+    )
+    own, page = open_page(start, stores, access, operations, monitors.page)
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
     services: dict[str, Service] = {
         **sagemaker,
@@ -92,7 +98,7 @@ async def open_gateway(
         is_certain=stores.is_certain,
         refuses_encryption=refuses_encryption,
         page=page,
-        counts=counts,
+        counts=monitors.counts,
         limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         health={
             "version": __version__,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from tidemill.control.webhooks.outbox import Outbox
 from tidemill.core.clock import Clock, SystemClock
 from tidemill.core.names import S3Uri, default_bucket
 from tidemill.errors import TidemillError
@@ -31,6 +32,7 @@ class Stores:
         database: Stores the rows.
         clock: Provides the current time, which a shared database gives to all its services.
         records: Jobs, models, endpoints and keys.
+        outbox: State changes that webhooks have not received yet.
         objects: The objects of S3.
         backups: Backups of the database; None for PostgreSQL, which has its own.
         is_certain: Returns whether this service still leads; None if no other service can take over.
@@ -39,6 +41,7 @@ class Stores:
     database: Database
     clock: Clock
     records: SqlRecordStore
+    outbox: Outbox
     objects: ObjectStore
     backups: Backups | None
     is_certain: Callable[[], bool] | None
@@ -82,10 +85,12 @@ async def open_stores(start: Startup) -> Stores:
         database = start.stack.enter_context(open_sqlite(state, metadata=metadata))
         backups = Backups(database, state.backups, clock=clock)
         start.run(_make_backups(backups), "backups")
+    outbox = Outbox(settings.webhooks)
     return Stores(
         database=database,
         clock=clock,
-        records=SqlRecordStore(database, clock=clock),
+        records=SqlRecordStore(database, clock=clock, also=outbox.note if settings.webhooks else None),
+        outbox=outbox,
         objects=await _open_objects(start, database, clock),
         backups=backups,
         is_certain=is_certain,

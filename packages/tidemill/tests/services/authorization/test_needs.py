@@ -674,11 +674,22 @@ EXPECTED: list[tuple[str, str, dict[str, Any], list[tuple[str, str]]]] = [
             ("endpoint", "DescribeEndpoint"),
         )
     ),
+    *(
+        (
+            "tidemill",
+            name,
+            {"TrainingJobName": "j"},
+            [("sagemaker:DescribeTrainingJob", f"{SAGEMAKER}training-job/j")],
+        )
+        for name in ("ListScalars", "GetScalars")
+    ),
     ("tidemill", "ListRunningInstances", {}, []),
     ("tidemill", "WaitForChanges", {"Interests": [{"Kind": "training-job"}]}, []),
     ("tidemill", "CreateMetricsToken", {"Name": "n"}, []),
     ("tidemill", "ListMetricsTokens", {}, []),
     ("tidemill", "DeleteMetricsToken", {"Name": "n"}, []),
+    ("tidemill", "ListWebhooks", {}, []),
+    ("tidemill", "TestWebhook", {"Name": "n"}, []),
     ("tidemill", "PresignDownload", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill", "ListArchive", {"Bucket": "b", "Key": "k"}, [("s3:GetObject", "arn:aws:s3:::b/k")]),
     ("tidemill", "ReadArchiveMember", {"Bucket": "b", "Key": "k", "Index": 0}, [("s3:GetObject", "arn:aws:s3:::b/k")]),

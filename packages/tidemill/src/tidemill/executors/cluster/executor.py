@@ -15,7 +15,7 @@ from pathlib import Path
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.core.machine_share import MachineShare, share_of
 from tidemill.errors import LaunchError
-from tidemill.executors.base import Capacity, KnownInstance, LogSink, Publication
+from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink, Publication
 from tidemill.executors.cluster.capacity import KnownCapacity
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.executors.cluster.lease_records import LeaseRecords
@@ -157,6 +157,13 @@ class ClusterExecutor:
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         raise LaunchError("endpoints run on the service's machine")
+
+    def event_files(self, ref: InstanceRef) -> Sequence[EventFile]:
+        """Return none: they are on another machine, and with a TensorBoardOutputConfig in S3 while the job runs."""
+        return ()
+
+    def open_event_file(self, ref: InstanceRef, name: str) -> int:
+        raise FileNotFoundError(f"{name} of job {ref.job_id} is on another machine")
 
     def publication(self, ref: InstanceRef, name: str) -> Publication | None:
         """Return None: agents upload artifacts themselves."""

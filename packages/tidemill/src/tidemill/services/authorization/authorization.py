@@ -182,7 +182,7 @@ class Authorization:
         policies: _BucketPolicies,
     ) -> Mapping[str, Any] | Reply:
         denied: list[Permission] = []
-        context = replace(context, permits=partial(self._permits, credential, policies.facts))
+        context = replace(context, permits=partial(self._permits, credential, policies))
         if credential.scope is not None:
             keeps = self._roles.policy_of(credential.role).keeps_published
             writer = JobWriter(credential.arn, credential.role, credential.scope, keeps, denied)
@@ -222,9 +222,17 @@ class Authorization:
         answer = await handler(request, context)
         return visible(answer, context, lambda permission: _exceeded(credential, permission, policies.facts) is None)
 
-    def _permits(self, credential: Credential, facts: RequestFacts, action: str, arn: str) -> bool:
-        permission = Permission(action, arn)
+    def _permits(self, credential: Credential, policies: _BucketPolicies, action: str, arn: str) -> bool:
+        """Return whether a key may do an action to a resource that its request does not name.
+
+        What only a bucket's policy allows is not included; what it denies is.
+        """
+        permission, facts = Permission(action, arn), policies.facts
         if _exceeded(credential, permission, facts) is not None:
+            return False
+        bucket = arn.removeprefix(_BUCKETS).partition("/")[0] if arn.startswith(_BUCKETS) else ""
+        rule = self._rules.policy_of(bucket) if bucket and self._rules is not None else None
+        if rule is not None and replace(policies, policies={bucket: rule}).denial(permission) is not None:
             return False
         if credential.unrestricted:
             return True

@@ -59,6 +59,8 @@ TIDEMILL: Mapping[str, Rule] = {
     "PresignDownload": S3["GetObject"],
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
     "GetInstanceSamples": _described,
+    # Event files in S3 are shown only to who may read these objects.
+    **dict.fromkeys(("ListScalars", "GetScalars"), SAGEMAKER["DescribeTrainingJob"]),
     # Every key may ask what runs; it learns of what it may describe, as from the next one.
     "ListRunningInstances": lambda request, region: (),
     # Every key may wait; it learns of what it may describe (`tidemill.services.page.changes`).
@@ -68,10 +70,12 @@ TIDEMILL: Mapping[str, Rule] = {
     **{name: _of_machine(name) for name in ("DescribeMachine", "ListEnvironments", "RunDoctor")},
     "DescribeEndpointInstances": SAGEMAKER["DescribeEndpoint"],
     "DescribeServedModels": SAGEMAKER["DescribeEndpoint"],
-    # The service refuses everybody but its owner, so that no policy can allow these (`services.page.metrics_tokens`).
+    # The service refuses everybody but its owner, so that no policy can allow these (`services.page.ownership`).
     "CreateMetricsToken": lambda request, region: (),
     "ListMetricsTokens": lambda request, region: (),
     "DeleteMetricsToken": lambda request, region: (),
+    "ListWebhooks": lambda request, region: (),
+    "TestWebhook": lambda request, region: (),
     # Limited to the jobs that the caller may describe.
     "ListJobs": _list_jobs,
     "DescribeJob": _describe_job,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.metrics_tokens import MetricsTokens
-from tidemill.errors import AwsError
+from tidemill.services.page.ownership import check_owner
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler
 
@@ -30,24 +30,16 @@ class MetricsTokenOperations:
         }
 
     async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._check_owner(context)
+        check_owner(context, self._owner)
         return {"Token": await self._tokens.create(request["Name"])}
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._check_owner(context)
+        check_owner(context, self._owner)
         return {
             "Tokens": [{"Name": each.name, "CreationTime": when(each.created_ms)} for each in await self._tokens.list()]
         }
 
     async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        self._check_owner(context)
+        check_owner(context, self._owner)
         await self._tokens.delete(request["Name"])
         return {}
-
-    def _check_owner(self, context: Context) -> None:
-        if context.of_page or context.caller.access_key_id != self._owner:
-            raise AwsError(
-                f"{context.operation} is for the owner of the service, who signs with the key in its state directory:"
-                " `tidemill metrics` does.",
-                code="AccessDeniedException",
-            )

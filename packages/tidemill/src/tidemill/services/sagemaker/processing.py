@@ -47,7 +47,7 @@ class ProcessingHandlers:
         return {"ProcessingJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return _description(self._jobs.record(request["ProcessingJobName"]))
+        return processing_description(self._jobs.record(request["ProcessingJobName"]))
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
@@ -74,7 +74,12 @@ def _summary(job: Summary) -> dict[str, Any]:
     return summary if job.is_damaged else summary | _end(job.summary)
 
 
-def _description(record: Record) -> dict[str, Any]:
+def processing_description(record: Record) -> dict[str, Any]:
+    """Return the description of a processing job.
+
+    Args:
+        record: The stored job.
+    """
     job = ProcessingJob.from_document(record.document)
     started_ms = next((t.started_ms for t in job.transitions if t.status is SecondaryStatus.TRAINING), None)
     return {

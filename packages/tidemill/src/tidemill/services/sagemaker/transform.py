@@ -47,12 +47,7 @@ class TransformHandlers:
         return {"TransformJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
     async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        job = self._jobs.get(request["TransformJobName"])
-        return {
-            **{member: job.request[member] for member in _ECHOED if member in job.request},
-            **_state(job, job.to_summary()),
-            **({"TransformStartTime": when(job.started_ms)} if job.started_ms else {}),
-        }
+        return transform_description(self._jobs.get(request["TransformJobName"]))
 
     async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
@@ -74,6 +69,19 @@ def _summary(job: Summary) -> dict[str, Any]:
         "TransformJobStatus": status_of(job),
         "CreationTime": when(job.created_ms),
         **modified,
+    }
+
+
+def transform_description(job: TransformJob) -> dict[str, Any]:
+    """Return the description of a transform job.
+
+    Args:
+        job: The job.
+    """
+    return {
+        **{member: job.request[member] for member in _ECHOED if member in job.request},
+        **_state(job, job.to_summary()),
+        **({"TransformStartTime": when(job.started_ms)} if job.started_ms else {}),
     }
 
 

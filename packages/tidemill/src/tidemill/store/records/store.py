@@ -42,6 +42,9 @@ QUICK_PAGE_ROWS = 100
 _LAST_MS = 253_402_300_799_000
 """The last second of the year 9999, which every client can show."""
 
+Also = Callable[[Transaction, Record | None, Record], None]
+"""Makes further changes in a transaction; gets the record before a change (None for a new one) and after it."""
+
 _Turn = tuple[str, int | None]  # a kind, and one of its groups of names or all of them
 
 _KEY = and_(records.c.kind == bindparam("by_kind"), records.c.name == bindparam("by_name"))
@@ -61,11 +64,13 @@ class SqlTransaction(Transaction):
     Args:
         connection: In the thread that runs the change.
         clock: Gives the modification times.
+        also: Called in the transaction after each insert and update, with the record before and after it.
     """
 
-    def __init__(self, connection: Connection, *, clock: Clock) -> None:
+    def __init__(self, connection: Connection, *, clock: Clock, also: Also | None = None) -> None:
         self._connection = connection
         self._clock = clock
+        self._also = also
         self.touched: set[tuple[str, str]] = set()
         """Kind and name of each record that was written."""
 
@@ -86,6 +91,8 @@ class SqlTransaction(Transaction):
         except IntegrityError as error:
             raise RecordExists(f"{record.kind} {record.name!r} exists already") from error
         faults.point("store.record.written")
+        if self._also is not None:
+            self._also(self, None, record)
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
         """Change one record, as `Transaction.update`.
@@ -105,6 +112,8 @@ class SqlTransaction(Transaction):
         stored = replace(changed, modified_ms=max(self._clock.now_ms(), current.modified_ms + 1))
         execute(self._connection, _UPDATE, {**_to_row(stored), "by_kind": kind, "by_name": name})
         faults.point("store.record.written")
+        if self._also is not None:
+            self._also(self, current, stored)
         return stored
 
     def delete(self, kind: str, name: str) -> Record | None:
@@ -129,11 +138,16 @@ class SqlRecordStore(RecordStore):
         database: Open, with the tables of `tidemill.store.database.schema`.
         clock: Gives the modification times.
         scan_max_rows: Rows that one page with a filter looks at.
+        also: Makes further changes in the transaction of each insert and update. It must be quick, and do the same
+            again if the transaction is run again. Default: none.
     """
 
-    def __init__(self, database: Database, *, clock: Clock, scan_max_rows: int = SCAN_MAX_ROWS) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock, scan_max_rows: int = SCAN_MAX_ROWS, also: Also | None = None
+    ) -> None:
         self._database = database
         self._clock = clock
+        self._also = also
         self._scan_max_rows = scan_max_rows
         self._tokens = PageTokens(stored_secret(database, "page-tokens"))
         self._begun: Counter[_Turn] = Counter()
@@ -152,7 +166,7 @@ class SqlRecordStore(RecordStore):
         touched: set[tuple[str, str]] = set()
 
         def run(connection: Connection) -> T:
-            transaction = SqlTransaction(connection, clock=self._clock)
+            transaction = SqlTransaction(connection, clock=self._clock, also=self._also)
             try:
                 return work(transaction)
             finally:

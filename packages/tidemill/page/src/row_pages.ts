@@ -1,0 +1,22 @@
+import { call } from "./service";
+
+export interface Page<T> {
+  rows: T[];
+  /** Undefined behind the last row. */
+  token: string | undefined;
+}
+
+const PAGE = 50;
+
+/** Return the first rows of a list of SageMaker, from as many of its pages as they take. */
+export async function rowsUpTo<T>(operation: string, member: string, input: object, limit: number, signal: AbortSignal): Promise<Page<T>> {
+  const rows: T[] = [];
+  let token: string | undefined;
+  do {
+    const request = { ...input, MaxResults: PAGE, ...(token ? { NextToken: token } : {}) };
+    const answer = await call<Record<string, T[]> & { NextToken?: string }>("sagemaker", operation, request, { signal });
+    rows.push(...(answer[member] ?? []));
+    token = answer.NextToken as string | undefined;
+  } while (token && rows.length < limit);
+  return { rows, token };
+}

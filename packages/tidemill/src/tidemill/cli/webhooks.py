@@ -1,0 +1,45 @@
+"""`tidemill webhooks`: the receivers of state changes that the settings of the service name."""
+
+from typing import Annotated
+
+import typer
+
+from tidemill.cli.failures import CommandFailed
+from tidemill.cli.options import EndpointOption, StateDirOption
+from tidemill.cli.text import print_table
+from tidemill.errors import printable
+
+app = typer.Typer(no_args_is_help=True, help="List and test the receivers of state changes.")
+
+
+@app.command("list")
+def list_webhooks(endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
+    """List the webhooks, and how many state changes each has not accepted yet."""
+    from tidemill.cli.service import require_service
+
+    webhooks = require_service(state_dir=state_dir, endpoint_url=endpoint_url).tidemill.list_webhooks()["Webhooks"]
+    if not webhooks:
+        typer.echo("the settings of the service name no webhook")
+        return
+    rows = [
+        (each["Name"], each["Url"], " ".join(each["Events"]), str(each["Pending"]), printable(each.get("Failure", "-")))
+        for each in webhooks
+    ]
+    print_table(("NAME", "URL", "EVENTS", "PENDING", "LAST FAILURE"), rows, wraps=True)
+
+
+@app.command()
+def test(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As in the settings.")],
+    endpoint_url: EndpointOption = None,
+    state_dir: StateDirOption = None,
+) -> None:
+    """Let the service send a signed test event to a webhook, and print the answer."""
+    from tidemill.cli.service import require_service
+
+    answer = require_service(state_dir=state_dir, endpoint_url=endpoint_url).tidemill.test_webhook(Name=name)
+    if "Failure" in answer:
+        raise CommandFailed(f"{name} did not receive the event: {answer['Failure']}")
+    if not 200 <= answer["Status"] < 300:
+        raise CommandFailed(f"{name} answered with status {answer['Status']}; it must answer with 200 to 299")
+    typer.echo(f"{name} has accepted the event (status {answer['Status']})")

@@ -1,0 +1,1 @@
+"""Webhooks: changes of states are stored with the change, and delivered until the receiver has accepted them."""
