@@ -160,6 +160,8 @@ def test_a_token_begins_one_session_even_if_two_use_it_at_once(ask: Ask, tidemil
     for malformed in (b"", b"{", b"[]", b'{"token": 1}', b'{"token": null}', b"[" * 4000):
         answer = ask("POST", "/_tidemill/session", {"content-type": "application/json"}, malformed)
         assert answer.status == 400, malformed
+    lone = ask("POST", "/_tidemill/session", {"content-type": "application/json"}, b'{"token": "\\ud800"}')
+    assert (lone.status, lone.code) == (403, "PageTokenExpired")
     answer = ask("POST", "/_tidemill/session", {"content-type": "text/plain"}, {"token": token})
     assert answer.status == 400, "what a form of another page can send begins no session"
     assert ask("POST", "/_tidemill/session", {"content-type": "application/json"}, b" " * 5000).status == 413
@@ -241,6 +243,18 @@ def test_a_read_only_session_changes_nothing(ask: Ask, start: Callable[..., dict
         ("POST", "page/kept?uploads", b""),
     ):
         assert ask(method, f"/_tidemill/call/s3/{BUCKET}/{path}", session, body).status == 403
+    own = {"content-type": "application/x-amz-json-1.1", **session}
+    for operation, members in {
+        "CreatePageToken": {},
+        "CreateMetricsToken": {"Name": "n"},
+        "DeleteMetricsToken": {"Name": "n"},
+        "TestWebhook": {"Name": "n"},
+    }.items():
+        answer = ask("POST", "/_tidemill/call/tidemill/", {**own, "x-amz-target": f"Tidemill.{operation}"}, members)
+        assert "this read-only session" in answer.body.decode(), "it needs no permission, and yet is none that reads"
+    waited = {**own, "x-amz-target": "Tidemill.WaitForChanges"}
+    interests = {"Interests": [{"Kind": "training-job"}], "WaitSeconds": 0}
+    assert ask("POST", "/_tidemill/call/tidemill/", waited, interests).status == 200
     invoke = ask("POST", "/_tidemill/call/sagemaker-runtime/endpoints/e/invocations", session, b"{}")
     assert invoke.code == "AccessDeniedException"
     assert jobs.s3.get_object(Bucket=BUCKET, Key="page/kept")["Body"].read() == b"kept"
@@ -323,14 +337,16 @@ def test_revoking_ends_all_sessions_of_a_key(
     assert called(ask, own).status == 200
 
 
-def test_the_address_of_tidemill_open_is_in_no_list_of_processes(service: Service, tmp_path: Path) -> None:
+def test_the_address_of_tidemill_open_is_in_no_list_of_processes(
+    browser: Browser, service: Service, tmp_path: Path
+) -> None:
     seen = tmp_path / "arguments"
-    browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
-    browser.chmod(0o755)
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
+    program.chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-m", "tidemill.cli", "open", "--state-dir", str(service.state_dir)],
-        env={**os.environ, "BROWSER": f"{browser} %s", "XDG_CACHE_HOME": str(tmp_path)},
+        env={**os.environ, "BROWSER": f"{program} %s", "XDG_CACHE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,
@@ -342,6 +358,11 @@ def test_the_address_of_tidemill_open_is_in_no_list_of_processes(service: Servic
     assert arguments.strip() == file.as_uri()
     assert address in file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(file.as_uri())
+    page.get_by_role("button", name="Sign out").wait_for()
+    context.close()
     assert "token=" not in service.log
 
 

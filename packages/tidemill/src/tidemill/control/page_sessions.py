@@ -212,9 +212,10 @@ class PageSessions:
             return None
         if not read_only:
             return found
-        return replace(found, limits=(*found.limits, PolicyLimit(READ_ONLY, "this read-only session", alone=True)))
+        limit = PolicyLimit(READ_ONLY, "this read-only session", alone=True, decides_all=True)
+        return replace(found, limits=(*found.limits, limit))
 
 
 def _digest(secret: str) -> str:
     """Return the digest of a secret of 256 random bits, which needs neither salt nor a slow function."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

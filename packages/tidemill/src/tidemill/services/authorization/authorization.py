@@ -254,6 +254,8 @@ class Authorization:
         if needs is None:
             denied.append(Permission(f"{context.service}:{context.operation}", "*"))
             return _denial_of_operation(context, credential)
+        if not needs and any(limit.decides_all for limit in credential.limits):
+            needs = (Permission(f"{context.service}:{context.operation}", "*"),)
         if needs and credential.scope is None and not credential.unrestricted:
             return _denial_of_keys(context, credential, needs[0])
         for permission in (each for need in needs for each in self._roles.needed(need)):

@@ -20,6 +20,8 @@ class PolicyLimit:
     """ARN of the user or session for whom it is evaluated; empty for that of the key."""
     alone: bool = False
     """Whether no policy of a bucket adds to it: it limits one session further than its role."""
+    decides_all: bool = False
+    """Whether it also decides about operations that need no permission: by ``service:Operation`` on everything."""
 
 
 @dataclass(frozen=True, slots=True)
