@@ -79,10 +79,10 @@ def test_a_tuning_job_shows_its_trainings_as_plots_and_as_a_table(
     cursor = page.get_by_role("slider", name=re.compile("score"))
     cursor.press("End")
     expect(cursor).to_have_attribute("aria-valuetext", re.compile(f"^step 4: best so far {value:g}, each training "))
-    table = page.get_by_role("region", name="Trainings")
+    table = page.get_by_role("table", name="Trainings")
     expect(table.get_by_role("row")).to_have_count(5)
     table.get_by_role("button", name="score").click()
-    expect(table.get_by_role("row").nth(1).get_by_role("rowheader")).to_contain_text(best["TrainingJobName"])
+    expect(table.get_by_role("row").nth(1)).to_contain_text(best["TrainingJobName"])
     expect(page.locator(".parallel .trial")).to_have_count(4)
     expect(page.locator(".scatter circle")).to_have_count(4)
     page.get_by_role("combobox", name="score by").select_option("optimizer")
@@ -103,7 +103,7 @@ def test_trainings_are_selected_over_the_axes_and_by_fields(
     least = page.get_by_label("units: least")
     least.fill(str(max(units)))
     least.press("Enter")
-    rows = page.get_by_role("region", name="Trainings").get_by_role("row")
+    rows = page.get_by_role("table", name="Trainings").get_by_role("row")
     expect(rows).to_have_count(1 + units.count(max(units)))
     page.get_by_role("button", name="Select all").click()
     expect(rows).to_have_count(5)
@@ -119,6 +119,11 @@ def test_trainings_are_selected_over_the_axes_and_by_fields(
     expect(page.get_by_label("units: most")).to_have_value(re.compile(r"^(4\.9|5)"))
     grip.click()
     expect(rows).to_have_count(5)
+    for row in (1, 2):
+        rows.nth(row).get_by_role("checkbox").check()
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("heading", name="Compare").wait_for()
+    expect(page.get_by_role("columnheader", name="page-tuning-")).to_have_count(2)
 
 
 def test_a_warm_start_leads_to_its_parents(

@@ -11,6 +11,7 @@ import { call } from "../service";
 import { shown } from "../shown_text";
 import { Confirmed } from "./confirmed";
 import { Failure } from "./failure";
+import { Figures } from "./figures";
 import { Graph } from "./graph";
 import { Link } from "./link";
 import { State } from "./state";
@@ -115,16 +116,7 @@ function Details({ execution, definition, states, parameters, step, reload }: Sh
       {parameters.length > 0 && (
         <>
           <h2>Parameters</h2>
-          <dl class="pairs">
-            {parameters.map(({ Name, Value }) => (
-              <div key={Name}>
-                <dt>{shown(Name)}</dt>
-                <dd>
-                  <Text value={Value} max={200} />
-                </dd>
-              </div>
-            ))}
-          </dl>
+          <Figures entries={parameters.map(({ Name, Value }) => [Name, <Text value={Value} max={200} />])} />
         </>
       )}
     </>
@@ -151,16 +143,7 @@ function StepDetails({ step, state, status }: { step: Step; state: StepState | u
     <section class="step" aria-label={`Step ${shown(step.name)}`}>
       <h3>{shown(step.title)}</h3>
       {state?.StepDescription && <Text value={state.StepDescription} lines />}
-      <dl class="pairs">
-        {facts
-          .filter(([, value]) => value)
-          .map(([name, value]) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>{value}</dd>
-            </div>
-          ))}
-      </dl>
+      <Figures entries={facts} />
     </section>
   );
 }

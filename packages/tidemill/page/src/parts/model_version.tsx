@@ -9,10 +9,10 @@ import { call, currentSession, download } from "../service";
 import { shown } from "../shown_text";
 import { DeployForm } from "./deploy_form";
 import { Failure } from "./failure";
+import { Figures } from "./figures";
 import { Lineage } from "./lineage";
 import { Link } from "./link";
 import { ModelMetrics, type MetricSources } from "./model_metrics";
-import { Pairs } from "./pairs";
 import { State } from "./state";
 import { Text } from "./text";
 
@@ -153,8 +153,8 @@ function Contained({ container }: { container: Container }) {
   );
   return (
     <>
-      <Pairs
-        pairs={[
+      <Figures
+        entries={[
           ["Image", container.Image && <Text value={container.Image} />],
           ["Data", data ?? (container.ModelDataUrl && <Text value={container.ModelDataUrl} />)],
           ["Framework", container.Framework && shown(`${container.Framework} ${container.FrameworkVersion ?? ""}`)],
@@ -171,7 +171,7 @@ function Properties({ title, values }: { title: string; values: Record<string, s
   return (
     <>
       <h2>{title}</h2>
-      <Pairs pairs={entries.map(([name, value]) => [name, <Text value={value} max={200} />])} />
+      <Figures entries={entries.map(([name, value]) => [name, <Text value={value} max={200} />])} />
     </>
   );
 }

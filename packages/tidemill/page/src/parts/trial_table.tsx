@@ -1,13 +1,13 @@
 import { useState } from "preact/hooks";
 
 import { decoded } from "../differences";
-import { href } from "../location";
+import { go, href } from "../location";
 import { duration, figure, time } from "../numbers";
-import { shown } from "../shown_text";
+import { cut, shown } from "../shown_text";
 import { objectiveOf, type TrialSummary } from "../trials";
 import { Link } from "./link";
+import { Rows, type RowColumn } from "./rows";
 import { State } from "./state";
-import { Text } from "./text";
 
 interface TrialTableProps {
   trials: readonly TrialSummary[];
@@ -19,93 +19,110 @@ interface TrialTableProps {
 
 type Key = number | string | undefined;
 
-/** Rows that are in the document at first: a tuning job can have hundreds of trainings. */
-const ROWS = 100;
-/** Most jobs that the comparison of the best trainings begins with. */
-const COMPARED = 5;
+interface TrialColumn extends RowColumn<TrialSummary> {
+  sortsBy: (trial: TrialSummary) => Key;
+}
 
-/** The trainings of a tuning job; a heading sorts by its column. */
+/** Most jobs that are compared at once. */
+const COMPARED = 12;
+const CELL = 40;
+
+/** The trainings of a tuning job, which one selects to compare them. */
 export function TrialTable({ trials, names, metric, best }: TrialTableProps) {
-  const [order, setOrder] = useState({ column: "Created", down: true });
-  const [limit, setLimit] = useState(ROWS);
-  const columns = columnsOf(names, metric);
-  const by = columns.find(([title]) => title === order.column)?.[1] ?? ((trial: TrialSummary) => trial.CreationTime);
-  const sorted = [...trials].sort((a, b) => compared(by(a), by(b), order.down));
-  const first = sorted.slice(0, COMPARED).map((trial) => trial.TrainingJobName);
+  const [order, setOrder] = useState({ column: "created", descending: true });
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const columns = columnsOf(names, metric, best);
+  const by = columns.find((column) => column.id === order.column)?.sortsBy ?? created;
+  const rows = [...trials].sort((a, b) => compared(by(a), by(b), order.descending));
+  const select = (keys: readonly string[], isSelected: boolean): void => {
+    const next = new Set(selected);
+    for (const key of keys) {
+      if (isSelected) next.add(key);
+      else next.delete(key);
+    }
+    setSelected(next);
+  };
+  const chosen = rows.map(nameOf).filter((name) => selected.has(name));
+  return (
+    <div class="trainings">
+      <button
+        type="button"
+        disabled={chosen.length === 0 || chosen.length > COMPARED}
+        onClick={() => go(href(["compare"], { job: chosen }))}
+      >
+        Compare{chosen.length > COMPARED ? `: at most ${COMPARED}` : ""}
+      </button>
+      <Rows
+        label="Trainings"
+        rows={rows}
+        columns={columns}
+        keyOf={nameOf}
+        nameOf={(trial) => shown(trial.TrainingJobName)}
+        order={order}
+        onOrder={(column) => setOrder({ column, descending: order.column === column ? !order.descending : true })}
+        selected={selected}
+        onSelect={select}
+        onOpen={(trial) => go(href(["jobs", "training", trial.TrainingJobName]))}
+        empty={<p>No training is selected.</p>}
+      />
+    </div>
+  );
+}
+
+function columnsOf(names: readonly string[], metric: string, best: string | undefined): TrialColumn[] {
+  return [
+    { id: "name", title: "Training", width: 38, sortsBy: nameOf, cell: (trial) => <Name trial={trial} isBest={trial.TrainingJobName === best} /> },
+    { id: "status", title: "Status", width: 13, sortsBy: (trial) => trial.TrainingJobStatus, cell: (trial) => <Status trial={trial} /> },
+    { id: "objective", title: shown(metric), width: 14, numeric: true, sortsBy: objectiveOf, cell: shownObjective },
+    ...names.map(
+      (name): TrialColumn => ({
+        id: `tuned ${name}`,
+        title: shown(name),
+        width: 18,
+        sortsBy: (trial) => sortable(trial.TunedHyperParameters[name]),
+        cell: (trial) => shown(cut(decoded(trial.TunedHyperParameters[name] ?? "–"), CELL).text),
+      }),
+    ),
+    { id: "duration", title: "Duration", width: 14, sortsBy: tookOf, cell: shownDuration },
+    { id: "created", title: "Created", width: 22, sortsBy: created, cell: (trial) => time(trial.CreationTime) },
+  ];
+}
+
+function Name({ trial, isBest }: { trial: TrialSummary; isBest: boolean }) {
   return (
     <>
-      {first.length > 1 && (
-        <p>
-          <a href={href(["compare"], { job: first })}>Compare the first {first.length}</a>
-        </p>
-      )}
-      <div class="wide" tabIndex={0} role="region" aria-label="Trainings">
-        <table class="plain trainings">
-          <thead>
-            <tr>
-              {columns.map(([title]) => (
-                <th key={title} scope="col" aria-sort={order.column === title ? (order.down ? "descending" : "ascending") : "none"}>
-                  <button type="button" onClick={() => setOrder({ column: title, down: order.column === title ? !order.down : true })}>
-                    {shown(title)} {order.column === title && (order.down ? "▼" : "▲")}
-                  </button>
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>
-            {sorted.slice(0, limit).map((trial) => (
-              <Row key={trial.TrainingJobName} {...{ trial, names }} isBest={trial.TrainingJobName === best} />
-            ))}
-          </tbody>
-        </table>
-      </div>
-      {sorted.length > limit && (
-        <button type="button" onClick={() => setLimit(limit + 10 * ROWS)}>
-          Show more of {sorted.length}
-        </button>
-      )}
+      <Link to={["jobs", "training", trial.TrainingJobName]} tabIndex={-1}>
+        {shown(trial.TrainingJobName)}
+      </Link>{" "}
+      {isBest && <span class="badge">best</span>}
     </>
   );
 }
 
-function Row({ trial, names, isBest }: { trial: TrialSummary; names: readonly string[]; isBest: boolean }) {
-  const value = objectiveOf(trial);
-  const took = tookOf(trial);
+function Status({ trial }: { trial: TrialSummary }) {
   return (
-    <tr class={isBest ? "best" : ""}>
-      <th scope="row">
-        <Link to={["jobs", "training", trial.TrainingJobName]}>{shown(trial.TrainingJobName)}</Link>
-        {isBest && <span class="badge">best</span>}
-      </th>
-      <td>
-        <State value={trial.TrainingJobStatus} />
-        {trial.FailureReason && (
-          <div class="reason">
-            <Text value={trial.FailureReason} max={120} />
-          </div>
-        )}
-      </td>
-      <td>{value === undefined ? "–" : figure(value)}</td>
-      {names.map((name) => (
-        <td key={name}>
-          <Text value={decoded(trial.TunedHyperParameters[name] ?? "–")} max={60} />
-        </td>
-      ))}
-      <td>{took === undefined ? "–" : duration(took)}</td>
-      <td>{time(trial.CreationTime)}</td>
-    </tr>
+    <span title={shown(trial.FailureReason ?? "")}>
+      <State value={trial.TrainingJobStatus} />
+    </span>
   );
 }
 
-function columnsOf(names: readonly string[], metric: string): [string, (trial: TrialSummary) => Key][] {
-  return [
-    ["Training", (trial) => trial.TrainingJobName],
-    ["Status", (trial) => trial.TrainingJobStatus],
-    [metric, objectiveOf],
-    ...names.map((name): [string, (trial: TrialSummary) => Key] => [name, (trial) => sortable(trial.TunedHyperParameters[name])]),
-    ["Duration", tookOf],
-    ["Created", (trial) => trial.CreationTime],
-  ];
+function shownObjective(trial: TrialSummary): string {
+  const value = objectiveOf(trial);
+  return value === undefined ? "–" : figure(value);
+}
+
+function shownDuration(trial: TrialSummary): string {
+  const took = tookOf(trial);
+  return took === undefined ? "–" : duration(took);
+}
+
+function nameOf(trial: TrialSummary): string {
+  return trial.TrainingJobName;
+}
+
+function created(trial: TrialSummary): number {
+  return trial.CreationTime;
 }
 
 function tookOf(trial: TrialSummary): number | undefined {
@@ -118,8 +135,8 @@ function sortable(text: string | undefined): Key {
 }
 
 /** Values that are missing come last in both orders. */
-function compared(a: Key, b: Key, down: boolean): number {
+function compared(a: Key, b: Key, descending: boolean): number {
   if (a === undefined || b === undefined) return Number(a === undefined) - Number(b === undefined);
   const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-  return down ? -order : order;
+  return descending ? -order : order;
 }

@@ -10,6 +10,7 @@ import { BrushFields } from "../parts/brush_fields";
 import { Confirmed } from "../parts/confirmed";
 import { Curves } from "../parts/curves";
 import { Failure } from "../parts/failure";
+import { Figures } from "../parts/figures";
 import { Link } from "../parts/link";
 import { Parallel } from "../parts/parallel";
 import { Scatter } from "../parts/scatter";
@@ -174,16 +175,7 @@ function Best({ trial, metric, title }: { trial: TrialSummary; metric: string; t
           {shown(metric)} {value === undefined ? "" : figure(value)}
         </strong>
       </p>
-      <dl class="pairs">
-        {Object.entries(trial.TunedHyperParameters).map(([name, text]) => (
-          <div key={name}>
-            <dt>{shown(name)}</dt>
-            <dd>
-              <Text value={decoded(text)} max={80} />
-            </dd>
-          </div>
-        ))}
-      </dl>
+      <Figures entries={Object.entries(trial.TunedHyperParameters).map(([name, text]) => [name, <Text value={decoded(text)} max={80} />])} />
     </section>
   );
 }
