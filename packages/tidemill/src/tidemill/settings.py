@@ -7,6 +7,7 @@ The file is ``$TIDEMILL_CONFIG``, else ``~/.config/tidemill/config.toml``. Nothi
 import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainValidator, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -33,6 +34,12 @@ def _check_absolute(value: Path) -> Path:
 
 
 _Absolute = Annotated[Path, AfterValidator(_check_absolute)]
+
+
+def _check_otlp_endpoint(value: str | None) -> str | None:
+    if value is not None and not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
+        raise ValueError(f"{value!r} is not the address of a collector; expected http(s)://host[:port]")
+    return value
 
 
 def _check_object_store(value: str | None) -> str | None:
@@ -166,6 +173,9 @@ class Settings(BaseSettings):
     images: dict[str, MappedImage] = Field(default_factory=dict)
     """By image name or pattern (``*``, ``?``): the environment that runs instead of an image of your own. Without an
     entry the tag's TensorFlow version and Python select it. Images are never run."""
+    otlp_endpoint: Annotated[str | None, AfterValidator(_check_otlp_endpoint)] = None
+    """OpenTelemetry collector that gets the traces of requests and jobs by OTLP over HTTP, e.g.
+    ``http://127.0.0.1:4318``. Needs the extra ``tidemill[otel]``. Unset: nothing is traced."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest severity of events in the service's log: debug, info, warning or error."""
     service_log_max_bytes: int = Field(default=16 * 1024**2, ge=4096)

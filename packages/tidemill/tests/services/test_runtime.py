@@ -2,11 +2,15 @@
 
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tidemill.core.hosting import EndpointStatus
+from tidemill.wire.observer import RequestObserver
+from tidemill.wire.request_counts import RequestCounts
 
 CONTAINER = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -234,3 +238,32 @@ def test_requests_are_metrics_of_the_variant_over_time(runtime, cloudwatch, endp
     assert (point["SampleCount"], point["Unit"]) == (8, "Microseconds")
     listed = cloudwatch.list_metrics(Namespace="AWS/SageMaker", MetricName="Invocations")["Metrics"]
     assert [each["Dimensions"] for each in listed] == [dimensions]
+
+
+def test_a_traced_request_to_a_model_is_a_span_that_its_server_gets_as_parent(
+    runtime, endpoint, serve_model, door, wait_until
+):
+    noted, seen = [], []
+    spans = SimpleNamespace(note=noted.append)
+    door.gateway._observer = RequestObserver(RequestCounts(), spans)
+    door.gateway._handlers["sagemaker-runtime"]["InvokeEndpoint"].__self__._spans = spans
+
+    def answer(request: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        seen.append(request.headers["traceparent"])
+        return (200, {}, body) if body == b"good" else (500, {}, b"broken")
+
+    serve_model(answer)
+    runtime.invoke_endpoint(EndpointName="digits", Body=b"good")
+    with pytest.raises(ClientError, match="broken"):
+        runtime.invoke_endpoint(EndpointName="digits", Body=b"bad")
+    wait_until(lambda: len(noted) == 4)
+    model, request, failed, _ = noted
+    assert (model.name, request.name) == ("invoke model", "sagemaker-runtime.InvokeEndpoint")
+    assert model.parent == request.context
+    assert seen == [model.context.traceparent, failed.context.traceparent]
+    assert model.attributes == {
+        "tidemill.endpoint": "digits",
+        "tidemill.variant": "AllTraffic",
+        "http.response.status_code": 200,
+    }
+    assert (model.failure, failed.failure) == ("", "HTTP status 500")

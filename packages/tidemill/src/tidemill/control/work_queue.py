@@ -10,9 +10,13 @@ from typing import Any, Generic
 
 import structlog
 
+from tidemill.control.job_spans import job_spans, trace_of
 from tidemill.control.jobs import J, Jobs
 from tidemill.control.slots import SlotHolder, Slots
 from tidemill.core.instances import InstanceRef
+from tidemill.core.spans import VARIABLE, Spans
+from tidemill.core.training import TrainingJob
+from tidemill.core.transform import TransformJob
 from tidemill.errors import ServiceUnavailable
 
 _log = structlog.get_logger("tidemill.control")
@@ -151,6 +155,7 @@ class JobDriver(ABC, Generic[J]):
 
     def __init__(self, jobs: Jobs[J]) -> None:
         self._jobs = jobs
+        self._spans: Spans | None = None
         self._job = jobs.get
         self._update = jobs.update
         self._queue = WorkQueue(jobs.kind.title, self._drive)
@@ -164,8 +169,24 @@ class JobDriver(ABC, Generic[J]):
         """
         self._listeners.append(listener)
 
+    def trace(self, spans: Spans | None) -> None:
+        """Note the spans of each job and its phases at its end; scripts get the span of their job as parent.
+
+        Args:
+            spans: Where they go; None makes none.
+        """
+        self._spans = spans
+
+    def _trace_variables(self, job: TrainingJob) -> dict[str, str]:
+        if self._spans is None or VARIABLE in job.request.get("Environment", {}):
+            return {}
+        return {VARIABLE: trace_of(job).traceparent}
+
     def _announce(self, job: J) -> None:
-        """Call the listeners of `when_ended`."""
+        """Call the listeners of `when_ended`, and note the spans of the job if it is traced."""
+        if self._spans is not None and isinstance(job, TrainingJob | TransformJob):
+            for span in job_spans(job, kind=self._jobs.kind.kind):
+                self._spans.note(span)
         for listener in self._listeners:
             listener(job)
 

@@ -119,6 +119,7 @@ class TrainingJob(Document):
         final_metrics: Metrics read from the log at the end of the job.
         record: Facts needed to repeat the job: environment, code and data digests, command.
         tuning_job_arn: ARN of the tuning job whose trial it is; empty if it is none.
+        trace: W3C's traceparent of the request that created it; None if that was not traced.
     """
 
     name: str
@@ -140,6 +141,7 @@ class TrainingJob(Document):
     final_metrics: tuple[FinalMetric, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     tuning_job_arn: str = ""
+    trace: str | None = None
 
     create_operation: ClassVar[str] = "CreateTrainingJob"
     log_group: ClassVar[str] = "/aws/sagemaker/TrainingJobs"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 from tidemill.core.frameworks import Frameworks
@@ -17,6 +18,7 @@ from tidemill.server.services import open_gateway
 from tidemill.server.startup import Startup
 from tidemill.server.state import StateDirectory
 from tidemill.server.stores import open_stores
+from tidemill.server.tracing import open_tracing
 from tidemill.server.webhooks import open_webhooks
 from tidemill.settings import Settings
 from tidemill.wire.gateway import Gateway
@@ -67,6 +69,7 @@ class Application:
 
     async def _open(self, start: Startup) -> Gateway:
         frameworks = Frameworks(start.settings.images)
+        start = replace(start, spans=open_tracing(start))
         stores = await open_stores(start)
         executors = open_executors(start, stores)
         self._agents, self._ends_waits = executors.agents, start.ends_waits

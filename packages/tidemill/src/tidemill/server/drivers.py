@@ -93,6 +93,8 @@ async def open_drivers(
         denials=access.denials,
         clock=clock,
     )
+    for each in (training, processing, transforms):
+        each.trace(start.spans)
     leftovers = await find_leftovers(records, executor, publisher, transforms, archive=archive, clock=clock)
     await _start(start, executor, (training, processing, transforms, endpoints))
     start.run(clean_up(leftovers), "clean-up after ended jobs")

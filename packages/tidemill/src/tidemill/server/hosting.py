@@ -30,5 +30,7 @@ async def open_hosting(
     )
     start.stack.push_async_callback(queue.close)
     await queue.start()
-    runtime = RuntimeService(hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s)
+    runtime = RuntimeService(
+        hosting, endpoints, queue, region=region, timeout_s=settings.invoke_timeout_s, spans=start.spans
+    )
     return hosting, runtime

@@ -13,6 +13,7 @@ from tidemill.server.stores import Stores
 from tidemill.services.page.metrics_tokens import MetricsTokenOperations
 from tidemill.services.page.webhooks import WebhookOperations
 from tidemill.wire.exchange import Service
+from tidemill.wire.observer import RequestObserver
 from tidemill.wire.page.metrics import MetricsPage
 from tidemill.wire.request_counts import RequestCounts
 
@@ -24,12 +25,12 @@ class Monitors:
     Attributes:
         operations: Of ``tidemill``, for the owner.
         page: Answers requests for the metrics.
-        counts: Counts the requests of the gateway.
+        observer: Observes the requests of the gateway.
     """
 
     operations: tuple[Service, ...]
     page: MetricsPage
-    counts: RequestCounts
+    observer: RequestObserver
 
 
 def open_monitors(
@@ -52,4 +53,4 @@ def open_monitors(
         MetricsTokenOperations(tokens, owner=owner),
         WebhookOperations(start.settings.webhooks, webhooks, owner=owner, clock=clock),
     )
-    return Monitors(operations, MetricsPage(tokens.allows, monitoring.text), counts)
+    return Monitors(operations, MetricsPage(tokens.allows, monitoring.text), RequestObserver(counts, start.spans))

@@ -98,7 +98,7 @@ async def open_gateway(
         is_certain=stores.is_certain,
         refuses_encryption=refuses_encryption,
         page=page,
-        counts=monitors.counts,
+        observer=monitors.observer,
         limits=BodyLimits(invoke_bytes=settings.invoke_max_bytes, object_bytes=settings.object_max_bytes),
         health={
             "version": __version__,

@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from tidemill.core.spans import Spans
 from tidemill.server.keys import Keys
 from tidemill.server.state import StateDirectory
 from tidemill.settings import Settings
@@ -27,6 +28,7 @@ class Startup:
         url: URL for clients and jobs of this machine.
         public_url: URL for other machines; empty if the service does not listen for them.
         relay: Host and port at which a standby service reaches this one.
+        spans: Where spans of traces go; None if nothing is traced.
         ends_waits: Called when the service is about to end: each answers requests at once that wait for news.
     """
 
@@ -38,6 +40,7 @@ class Startup:
     public_url: str
     relay: tuple[str, int]
     ends_waits: list[Callable[[], None]] = field(default_factory=list)
+    spans: Spans | None = None
 
     def run(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run ``work`` until the stack unwinds; a failure is logged when it happens, not when the result is awaited."""

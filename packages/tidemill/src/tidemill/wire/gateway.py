@@ -7,7 +7,6 @@ failure without details.
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from tidemill.wire.error_reply import error_reply
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
 from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, match_call, operation_in_form, unknown_operation
+from tidemill.wire.observer import RequestObserver
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.page.entrance import PageEntrance, make_safe
 from tidemill.wire.reply import HttpReply, send_reply
@@ -73,7 +73,7 @@ class Gateway:
         strict_region: Whether to refuse signatures made for another region.
         refuses_encryption: Whether to refuse requests to encrypt stored data, which are recorded otherwise.
         page: The entrance of browsers. Default: there is none.
-        counts: Counts all answered requests.
+        observer: Observes all answered requests. Default: only counts them.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Gateway:
         strict_region: bool = False,
         refuses_encryption: bool = False,
         page: PageEntrance | None = None,
-        counts: RequestCounts | None = None,
+        observer: RequestObserver | None = None,
     ) -> None:
         self._handlers = {name: dict(service.handlers) for name, service in services.items()}
         self._authorizer = authorizer
@@ -106,7 +106,7 @@ class Gateway:
         self._limits = limits or BodyLimits()
         self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
         self._routers = Routers(self._handlers)
-        self._counts = counts or RequestCounts()
+        self._observer = observer or RequestObserver(RequestCounts())
         self._page = page
 
     @property
@@ -124,13 +124,12 @@ class Gateway:
         Raises:
             ClientLeft: The client disconnected before the end of its request.
         """
-        begun_s = time.perf_counter()
         try:
             request = Request.of(exchange)
         except ValueError:
             exchange.refuse(Refusal(400, "Malformed HTTP request: the target is no URL"))
             return
-        state = _RequestState(exchange, request, new_request_id())
+        state, observation = _RequestState(exchange, request, new_request_id()), self._observer.begin(request)
         reply = await self._reply(state)
         request_id = state.request_id.encode("ascii")
         reply.headers.append((b"x-amzn-requestid", request_id))
@@ -144,7 +143,7 @@ class Gateway:
             exchange.send(reply.body)
         else:
             await send_reply(exchange, reply)
-        self._counts.note(state.match.service, state.operation, reply.status, time.perf_counter() - begun_s)
+        self._observer.end(observation, state.match.service, state.operation, reply.status, state.request_id)
 
     async def _reply(self, state: "_RequestState") -> HttpReply:
         try:

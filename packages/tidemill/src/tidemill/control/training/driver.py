@@ -250,7 +250,7 @@ class TrainingDriver(JobDriver[S]):
             return
         runtime_s = job.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", 86400)
         keys = await self._credentials.issue(job, lifetime_s=runtime_s + _KEY_MARGIN_S)
-        variables = {**self._service_variables, **keys.variables}
+        variables = {**self._service_variables, **keys.variables, **self._trace_variables(job)}
         async with self._launching:
             specs, inputs = await asyncio.to_thread(self._planner.plan, job, variables=variables)
             left_s = run_time_left_s(job, self._clock.now_ms())

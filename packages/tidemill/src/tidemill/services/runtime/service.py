@@ -11,8 +11,10 @@ from tidemill.control.invoker import Answer
 from tidemill.control.plan import ENDPOINT_LOG_GROUP, DataMissing
 from tidemill.core.hosting import Endpoint
 from tidemill.core.names import ACCOUNT_ID
+from tidemill.core.spans import Spans
 from tidemill.errors import AwsError
 from tidemill.services.runtime.asynchronous import AsyncHandlers
+from tidemill.services.runtime.invocation_span import InvocationSpan
 from tidemill.services.runtime.passed_on import headers_of
 from tidemill.wire.exchange import Context, Handler
 
@@ -28,15 +30,24 @@ class RuntimeService:
         queue: Queues the requests of asynchronous endpoints.
         region: The region in links to logs.
         timeout_s: Maximum seconds for the model's answer.
+        spans: Gets a span of each request to a model. Default: none are made.
     """
 
     def __init__(
-        self, hosting: Hosting, endpoints: EndpointDriver, queue: AsyncQueue, *, region: str, timeout_s: float
+        self,
+        hosting: Hosting,
+        endpoints: EndpointDriver,
+        queue: AsyncQueue,
+        *,
+        region: str,
+        timeout_s: float,
+        spans: Spans | None = None,
     ) -> None:
         self._hosting = hosting
         self._endpoints = endpoints
         self._region = region
         self._timeout_s = timeout_s
+        self._spans = spans
         self.handlers: Mapping[str, Handler] = {
             "InvokeEndpoint": self.invoke,
             "InvokeEndpointWithResponseStream": self.invoke_with_response_stream,
@@ -45,9 +56,10 @@ class RuntimeService:
 
     async def invoke(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name, target = request["EndpointName"], request.get("TargetModel", "")
+        span = InvocationSpan(self._spans, name)
         call = ModelCall(
             body=request.get("Body", b""),
-            headers=headers_of(request),
+            headers={**headers_of(request), **span.headers},
             timeout_s=self._timeout_s,
             variant=request.get("TargetVariant", ""),
             target=target,
@@ -55,6 +67,10 @@ class RuntimeService:
         )
         try:
             answer, variant = await self._endpoints.invoke(lambda: self._in_service(name), call)
+            span.end(variant=variant.name, status=answer.status)
+        except AwsError as error:
+            span.end(failure=error.message)
+            raise
         except DataMissing as error:
             raise _invalid(f"Failed to download model data of TargetModel {target!r}: {error}") from error
         if answer.status >= 400:
