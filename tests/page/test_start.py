@@ -54,6 +54,29 @@ def test_the_navigation_leads_to_every_view_without_a_violation(
     axe(page)
 
 
+def test_the_page_fits_a_phone_and_goes_by_keyboard(page_of: Callable[..., Page]) -> None:
+    page = page_of("jobs", width=360, height=640)
+    for name in ("Endpoints", "System"):
+        link = page.get_by_role("navigation").get_by_role("link", name=name, exact=True)
+        link.focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name=name, level=1).wait_for()
+        assert page.evaluate("() => document.activeElement.id") == "content"
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("() => document.activeElement.textContent") == "Sign out"
+
+
+def test_nothing_is_asked_of_another_host(page_of: Callable[..., Page], service: Service) -> None:
+    page = page_of("jobs")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in ("jobs", "compare", "pipelines", "registry", "endpoints", "data", "system"):
+        page.goto(f"/_tidemill/{path}")
+        page.locator("main h1").first.wait_for()
+    assert asked and {url.startswith((service.url, "blob:", "data:")) for url in asked} == {True}
+
+
 def test_a_call_answers_as_the_client_of_aws_would(page_of: Callable[..., Page]) -> None:
     page = page_of("jobs")
     answer = page.evaluate(

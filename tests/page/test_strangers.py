@@ -298,6 +298,73 @@ def test_a_session_may_do_what_the_policy_of_its_key_allows(
         assert called(ask, ended).code == "PageSessionEnded", "a revoked key ends its sessions at once"
 
 
+EVERYTHING: dict[str, dict[str, Any]] = {
+    "CreatePageToken": {},
+    "DeletePageSessions": {},
+    "PresignDownload": {"Bucket": BUCKET, "Key": "page/secret.zip"},
+    "ListArchive": {"Bucket": BUCKET, "Key": "page/secret.zip"},
+    "ReadArchiveMember": {"Bucket": BUCKET, "Key": "page/secret.zip", "Index": 0},
+    "ListJobs": {"Kind": "training"},
+    "DescribeJob": {"Kind": "training", "Name": "JOB"},
+    "GetLogLines": {"LogGroup": "/aws/sagemaker/TrainingJobs", "LogStream": "STREAM"},
+    "SearchLogLines": {"LogGroup": "/aws/sagemaker/TrainingJobs", "LogStream": "STREAM", "Text": "secret"},
+    "GetMetricPoints": {"TrainingJobName": "JOB"},
+    "ListScalars": {"TrainingJobName": "JOB"},
+    "GetScalars": {"TrainingJobName": "JOB"},
+    "GetInstanceSamples": {"Kind": "training-job", "Name": "JOB"},
+    "ListRunningInstances": {},
+    "WaitForChanges": {"Interests": [{"Kind": "training-job"}], "WaitSeconds": 0},
+    "DescribeMachine": {},
+    "ListEnvironments": {},
+    "RunDoctor": {},
+    "DescribeEndpointInstances": {"EndpointName": "secret"},
+    "DescribeServedModels": {"EndpointName": "secret"},
+    "CreateMetricsToken": {"Name": "secret"},
+    "ListMetricsTokens": {},
+    "DeleteMetricsToken": {"Name": "secret"},
+    "ListWebhooks": {},
+    "TestWebhook": {"Name": "secret"},
+}
+"""An input of every operation of tidemill that asks for something there is."""
+
+ANSWERED = {
+    "ListRunningInstances": {"Running": []},
+    "WaitForChanges": {"Changes": []},
+}
+"""What a user who may do nothing is answered all the same, apart from tokens."""
+
+
+def test_a_user_who_may_do_nothing_sees_nothing_by_any_operation(
+    ask: Ask, start: Callable[..., dict[str, str]], user: Callable[..., Any], service: Service, jobs: Any, tidemill: Any
+) -> None:
+    name = jobs.create('print("secret")')
+    jobs.s3.put_object(Bucket=BUCKET, Key="page/secret.zip", Body=b"PK\x05\x06" + bytes(18))
+    jobs.wait(name)
+    (stream,) = jobs.logs_client.describe_log_streams(
+        logGroupName="/aws/sagemaker/TrainingJobs", logStreamNamePrefix=f"{name}/"
+    )["logStreams"]
+    key = user({"Version": "2012-10-17", "Statement": {"Effect": "Deny", "Action": "*", "Resource": "*"}})
+    session = start(client_of(service, "tidemill", key))
+    own = {"content-type": "application/x-amz-json-1.1", **session}
+    assert set(tidemill.meta.service_model.operation_names) == set(EVERYTHING), "a new operation is tested here, too"
+    for operation, members in EVERYTHING.items():
+        text = json.dumps(members).replace("JOB", name).replace("STREAM", stream["logStreamName"])
+        answer = ask("POST", "/_tidemill/call/tidemill/", {**own, "x-amz-target": f"Tidemill.{operation}"}, text)
+        if operation in ANSWERED:
+            assert ANSWERED[operation].items() <= json.loads(answer.body).items(), (operation, answer)
+        else:
+            assert (answer.status, answer.code) == (400, "AccessDeniedException"), (operation, answer)
+    for target, members in (
+        ("SageMaker.DescribeTrainingJob", {"TrainingJobName": name}),
+        ("SageMaker.ListTrainingJobs", {}),
+        ("SageMaker.Search", {"Resource": "TrainingJob"}),
+    ):
+        answer = ask("POST", "/_tidemill/call/sagemaker/", {**own, "x-amz-target": target}, members)
+        assert answer.code == "AccessDeniedException", (target, answer)
+    for path in ("", BUCKET, f"{BUCKET}/page/secret.zip"):
+        assert ask("GET", f"/_tidemill/call/s3/{path}", session).status == 403
+
+
 def test_sessions_survive_a_restart_and_no_file_has_their_secrets(
     ask: Ask, start: Callable[..., dict[str, str]], service: Service
 ) -> None:

@@ -1,7 +1,7 @@
 /** The frame of all views: navigation, the session, and the view of the current place. */
 
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 import { usePlace } from "./location";
 import { Boundary } from "./parts/boundary";
@@ -29,6 +29,12 @@ function Frame({ session }: { session: Session }) {
       .filter(Boolean)
       .join(" · ");
   }, [place]);
+  const shownPath = useRef(place.path);
+  useEffect(() => {
+    // Screen readers and the keyboard go on at the new view, not behind the link that led to it.
+    if (shownPath.current !== place.path) document.getElementById("content")?.focus();
+    shownPath.current = place.path;
+  }, [place.path]);
   return (
     <>
       <a class="skip" href="#content">
