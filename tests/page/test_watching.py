@@ -134,3 +134,14 @@ def test_scalars_and_resources_are_drawn_while_the_job_runs_and_after_its_end(
     assert len(kept["TimesMs"]) >= len(instance["TimesMs"])
     page.reload()
     memory.locator("canvas").wait_for()
+
+
+def test_scalars_of_several_jobs_share_a_chart(
+    page_of: Callable[..., Page], watched: Watched, finished: tuple[str, str]
+) -> None:
+    page = page_of(f"compare?job={watched.name}&job={finished[0]}")
+    cursor = page.get_by_role("figure", name="loss").last.get_by_role("slider")  # the first one is that of the logs
+    cursor.press("Home")
+    expect(cursor).to_have_attribute(
+        "aria-valuetext", re.compile(r"^step 0: watched output/data/old 3\.5, watched output/data/train 1$")
+    )

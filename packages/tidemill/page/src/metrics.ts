@@ -26,12 +26,15 @@ export async function metricCurves(job: string, options: CallOptions = {}): Prom
 
 /** Return the curves of several jobs, one chart for each metric, with a series for each job that has it. */
 export async function comparedCurves(jobs: readonly string[], options: CallOptions = {}): Promise<MetricCurves[]> {
-  const found = await Promise.all(jobs.map((job) => metricCurves(job, options)));
+  return overlaid(jobs, await Promise.all(jobs.map((job) => metricCurves(job, options))));
+}
+
+/** Return charts of several jobs as one for each title; a series is called by its job, and by its own name if there are several. */
+export function overlaid(jobs: readonly string[], found: readonly (readonly MetricCurves[])[]): MetricCurves[] {
   const charts = new Map<string, Series[]>();
   found.forEach((curves, i) => {
     for (const { title, series } of curves) {
-      const several = series.length > 1;
-      const renamed = series.map((each, n) => ({ ...each, label: several ? `${jobs[i]} (algo-${n + 1})` : jobs[i]! }));
+      const renamed = series.map((each) => ({ ...each, label: series.length > 1 ? `${jobs[i]} ${each.label}` : jobs[i]! }));
       charts.set(title, [...(charts.get(title) ?? []), ...renamed]);
     }
   });

@@ -1,5 +1,6 @@
 /** TensorBoard's scalars of a training job: a chart for each tag, with a series for each run that has it. */
 
+import { overlaid } from "./metrics";
 import type { Series } from "./series";
 import { call, type CallOptions } from "./service";
 
@@ -65,4 +66,32 @@ export function scalarCharts(scalars: readonly Scalar[]): ScalarChart[] {
       times: TimesMs.map((at) => at / 1000),
     })),
   }));
+}
+
+export interface ComparedScalars {
+  charts: ScalarChart[];
+  /** Number of tags that fit the text, of which `charts` has the first. */
+  tags: number;
+  /** False while a large file is still being read. */
+  isComplete: boolean;
+}
+
+/** The scalars of several jobs: a chart for each of the first tags that fit a text, with the series of all jobs. */
+export async function comparedScalars(
+  jobs: readonly string[],
+  text: string,
+  limits: { tags: number; points: number },
+  options: CallOptions = {},
+): Promise<ComparedScalars> {
+  const listed = await Promise.all(jobs.map((job) => listScalars(job, options)));
+  const fitting = listed.map(({ Scalars }) => matching(Scalars, text));
+  const tags = [...new Set(fitting.flatMap((found) => [...found.keys()]))];
+  const shown = tags.slice(0, limits.tags);
+  const charts = await Promise.all(
+    jobs.map(async (job, i) => {
+      const wanted = shown.flatMap((tag) => fitting[i]?.get(tag) ?? []);
+      return wanted.length ? scalarCharts((await pointsOf(job, wanted, limits.points, options)).Scalars) : [];
+    }),
+  );
+  return { charts: overlaid(jobs, charts), tags: tags.length, isComplete: listed.every(({ Complete }) => Complete) };
 }

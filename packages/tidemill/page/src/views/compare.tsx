@@ -13,6 +13,7 @@ import { Link } from "../parts/link";
 import { State } from "../parts/state";
 import { Text } from "../parts/text";
 import type { ViewProps } from "../routes";
+import { comparedScalars } from "../scalars";
 import { call, ServiceError } from "../service";
 import { shown } from "../shown_text";
 
@@ -41,6 +42,8 @@ type Column = { name: string; job: Training } | { name: string; error: ServiceEr
 
 /** The log of a running job is read again after this time. */
 const RUNNING_MS = 3000;
+const READING_MS = 500;
+const SCALARS = { tags: 12, points: 500 };
 const MOST = 12;
 
 export default function Compare({ query }: ViewProps) {
@@ -252,6 +255,38 @@ function ComparedCurves({ columns }: { columns: readonly Column[] }) {
       <h2>Curves</h2>
       {error !== undefined && <Failure error={error} />}
       {charts && (charts.length ? <CurveCharts charts={charts} x="step" /> : <p class="quiet">These jobs define no metrics, or have logged none.</p>)}
+      <ComparedScalars names={names} running={running} />
+    </>
+  );
+}
+
+/** TensorBoard's scalars of the jobs, if any has some. */
+function ComparedScalars({ names, running }: { names: readonly string[]; running: boolean }) {
+  const [text, setText] = useState("");
+  const [hasMany, setHasMany] = useState(false);
+  const { value, error } = useLoaded(
+    `${running} ${text} ${names.join("\n")}`,
+    async (signal) => {
+      const found = await comparedScalars(names, text, SCALARS, { signal });
+      setHasMany((before) => before || found.tags > SCALARS.tags);
+      return found;
+    },
+    { every: ({ isComplete }) => (isComplete ? (running ? RUNNING_MS : undefined) : READING_MS) },
+  );
+  if (error === undefined && !hasMany && !value?.charts.length) return null;
+  return (
+    <>
+      <h2>TensorBoard</h2>
+      {error !== undefined && <Failure error={error} />}
+      {hasMany && (
+        <p>
+          <label>
+            Tags or runs with <input type="search" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          </label>{" "}
+          {value && <span class="quiet">{`${value.charts.length} of ${value.tags} tags are shown`}</span>}
+        </p>
+      )}
+      {value && value.charts.length > 0 && <CurveCharts charts={value.charts} x="step" />}
     </>
   );
 }
