@@ -123,6 +123,7 @@ def _show(answer: dict[str, Any]) -> None:
         log = "; see service.log in the state directory" if "state_dir" in answer else ""
         typer.echo(f"health     does not answer{log}")
         return
+    typer.echo(f"page       {answer['url'].rstrip('/')}/_tidemill/ (`tidemill open`)")
     typer.echo(f"isolation  {answer['isolation'] or 'not said'}")
     typer.echo(f"warm start {'on' if answer['warm'] else 'off (`tidemill up --warm`)'}")
     typer.echo(f"jobs       {', '.join(answer['jobs']) or 'none running'}")
