@@ -1,6 +1,15 @@
 """A training watched live: what its instance uses, and the scalars that TensorFlow writes, in page and clients."""
 
+import contextlib
+import fcntl
+import json
+import os
+import pty
 import re
+import signal
+import struct
+import subprocess
+import termios
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +20,7 @@ from playwright.sync_api import Page, expect
 
 from tidemill.testing import Service
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">\u202eexe"
 SCRIPT = f"""
 import os, time
@@ -52,8 +62,13 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(jobs: Any, service: Service) -> Iterator[Watched]:
+def watched(jobs: Any, service: Service, tidemill: Any) -> Iterator[Watched]:
     job = Watched(jobs, Path(service.state_dir))
+
+    def scalars() -> int:
+        return sum(each["Count"] for each in tidemill.list_scalars(TrainingJobName=job.name)["Scalars"])
+
+    jobs.wait_until(lambda: scalars() == 11, lambda: (scalars(), jobs.describe(job.name)))
     yield job
     if jobs.describe(job.name)["TrainingJobStatus"] == "InProgress":
         jobs.sagemaker.stop_training_job(TrainingJobName=job.name)
@@ -65,6 +80,7 @@ def test_scalars_and_resources_are_drawn_while_the_job_runs_and_after_its_end(
     jobs: Any,
     tidemill: Any,
     service: Service,
+    command: Callable[..., str],
     axe: Callable[[Page], None],
 ) -> None:
     page = page_of(f"jobs/training/{watched.name}?tab=metrics")
@@ -120,6 +136,7 @@ def test_scalars_and_resources_are_drawn_while_the_job_runs_and_after_its_end(
     )
     assert 0 < max(each["Maximum"] for each in statistics["Datapoints"]) < 100
 
+    _check_top(watched.name, command, service)
     watched.touch("end")
     assert jobs.wait(watched.name)["TrainingJobStatus"] == "Completed"
     ended = tidemill.get_scalars(TrainingJobName=watched.name)
@@ -145,3 +162,29 @@ def test_scalars_of_several_jobs_share_a_chart(
     expect(cursor).to_have_attribute(
         "aria-valuetext", re.compile(r"^step 0: watched output/data/old 3\.5, watched output/data/train 1$")
     )
+
+
+def _check_top(name: str, command: Callable[..., str], service: Service) -> None:
+    """`tidemill top` shows the running job: once, as JSON, and in a terminal until Ctrl-C."""
+    head, titles, *rows = command("top", "--once").splitlines()
+    assert " running, " in head and " waiting, load " in head
+    assert titles.split()[:5] == ["NAME", "HOST", "STATUS", "CPU", "MEMORY"]
+    (row,) = (row for row in rows if row.startswith(f"{name} "))
+    assert re.match(rf"{name} +algo-1 +Training +\d+% of \d+% +[\d.]+ (MiB|GiB) of [\d.]+ GiB .*\(machine\)", row), row
+    shown = json.loads(command("top", "--once", "--json"))
+    (own,) = (each for each in shown["running"] if each["Name"] == name)
+    assert own["Instances"][0]["Memory"][0] > 0 and shown["machine"]["Cpus"]["Count"] > 0
+    program = [ROOT / ".venv/bin/tidemill", "top", "--interval", "1", "--state-dir", str(service.state_dir)]
+    terminal, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    with subprocess.Popen(program, stdin=other, stdout=other, stderr=other, start_new_session=True) as process:
+        os.close(other)
+        seen = b""
+        while f"{name} ".encode() not in seen:
+            seen += os.read(terminal, 65536)
+        process.send_signal(signal.SIGINT)
+        while process.poll() is None:
+            with contextlib.suppress(OSError):  # its end closes the terminal
+                os.read(terminal, 65536)
+    os.close(terminal)
+    assert process.returncode == 0

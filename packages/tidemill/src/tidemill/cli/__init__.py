@@ -33,6 +33,7 @@ VERBS = (
     "train",
     "tune",
     "ps",
+    "top",
     "logs",
     "describe",
     "tensorboard",
