@@ -14,7 +14,7 @@ import "./log.css";
 const LINE_PX = 17;
 /** Browsers have a highest box: what is more than that is in another window of lines. */
 const WINDOW_LINES = 1_000_000;
-const OVERSCAN = 20;
+const OVERSCAN = 8;
 const SHOWN_CHARS = 1000;
 const WHOLE_CHARS = 10_000;
 const LOOK_S = 1;
@@ -226,9 +226,10 @@ function Lines({ box, lines, search, marked, follows, onFollow, onMark, onOpen }
       {/* A region that scrolls has to be in the order of TAB, so that keys can scroll it. */}
       <div class="lines" ref={box} tabIndex={0} role="region" aria-label="Lines of the log" onScroll={scroll}>
         <div class="sheet" style={{ height: `${count * LINE_PX}px` }}>
-          {numbers.map((number) => (
+          {numbers.map((number, place) => (
+            // An element for each place in sight, whose text changes: new elements would make scrolling slow.
             <Line
-              key={number}
+              key={place}
               number={number}
               line={lines.line(number)}
               top={(number - begin) * LINE_PX}

@@ -5,7 +5,7 @@ import "./rows.css";
 
 /** Height of a row in pixels: the same for all, so that the place of each is known without a look at the others. */
 const ROW_PX = 34;
-const OVERSCAN = 8;
+const OVERSCAN = 4;
 
 export interface RowColumn<T> {
   id: string;
@@ -42,10 +42,12 @@ interface RowsProps<T> {
 export function Rows<T>(props: RowsProps<T>) {
   const { rows, columns, keyOf, selected, onSelect } = props;
   const box = useRef<HTMLDivElement>(null);
-  const { first, last, look } = useWindow(box, rows.length);
+  const { first, last, firstInSight, look } = useWindow(box, rows.length);
   const [active, setActive] = useState("");
   const hasFocus = useRef(false);
-  const index = Math.max(0, active ? rows.findIndex((row) => keyOf(row) === active) : 0);
+  const found = active ? rows.findIndex((row) => keyOf(row) === active) : 0;
+  // A row that is out of sight is no element, so the first one in sight takes part in the order of TAB.
+  const index = found >= first && found < last ? found : firstInSight;
 
   useLayoutEffect(() => {
     // The row that a key went to is an element only now.
@@ -94,8 +96,9 @@ export function Rows<T>(props: RowsProps<T>) {
           {rows.slice(first, last).map((row, offset) => {
             const key = keyOf(row);
             return (
+              // An element for each place in sight, whose texts change: new elements would make scrolling slow.
               <tr
-                key={key}
+                key={offset}
                 class={selected?.has(key) ? "selected" : undefined}
                 aria-rowindex={first + offset + 2}
                 tabIndex={first + offset === index ? 0 : -1}
@@ -201,7 +204,8 @@ function useWindow(box: { current: HTMLDivElement | null }, count: number) {
   useEffect(look, [count]);
   const first = Math.min(Math.max(0, seen.top / ROW_PX - OVERSCAN), Math.max(0, count - 1));
   const last = Math.min(count, Math.ceil((seen.top + seen.height) / ROW_PX) + OVERSCAN);
-  return { first, last: Math.max(first, last), look };
+  const firstInSight = Math.min(seen.top / ROW_PX, Math.max(0, count - 1));
+  return { first, last: Math.max(first, last), firstInSight, look };
 }
 
 /** Scroll so that a row is between the head and the end of the box. */

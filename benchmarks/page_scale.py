@@ -1,0 +1,245 @@
+"""The page with many jobs and a long log: tasks of the browser, CPU of the service.
+
+    .venv/bin/python benchmarks/page_scale.py --jobs 10000 --lines 1000000
+
+Jobs are put into the store's records and lines into the segments of a log, then a service starts on that state. A
+headless Chromium opens the table of jobs, searches it, sorts it and scrolls through it; then it opens the log, scrolls
+from its begin to its end, and follows it while a writer appends lines. A `PerformanceObserver` notes the tasks of the
+browser's main thread that take over 50 ms, which are those that browsers report.
+
+Waiting is measured, too: how long the table and the log take until they show something, and what CPU the service needs
+for a viewer while nothing changes.
+"""
+
+import argparse
+import asyncio
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, sync_playwright
+
+from tidemill.control.jobs import TRAINING
+from tidemill.core.clock import SystemClock
+from tidemill.core.segments import SegmentWriter, create_stream
+from tidemill.core.training import FinalMetric, SecondaryStatus, TrainingJob
+from tidemill.server.client import own_client
+from tidemill.store.database.schema import metadata
+from tidemill.store.database.sqlite.database import SqliteDatabase
+from tidemill.store.records.base import Transaction
+from tidemill.store.records.store import SqlRecordStore
+from tidemill.testing import Service
+
+GROUP = "/aws/sagemaker/TrainingJobs"
+LOGGED = "job-00000"
+STREAM = f"{LOGGED}/algo-1-1700000000"
+BEGUN_MS = 1_700_000_000_000
+BLOCK = 1000
+STREAMED = 200
+OBSERVE = """
+  window.longTasks = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.longTasks.push(entry.duration);
+  }).observe({ type: "longtask", buffered: true });
+"""
+SCROLL = """
+  async ([selector, steps]) => {
+    const box = document.querySelector(selector);
+    for (let step = 0; step <= steps; step += 1) {
+      box.scrollTop = ((box.scrollHeight - box.clientHeight) * step) / steps;
+      await new Promise((resolve) => setTimeout(resolve, 30));
+    }
+  }
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="page-") as directory:
+        state_dir = Path(directory) / "state"
+        with Service(state_dir=state_dir):
+            pass  # makes the state
+        asyncio.run(put_jobs(state_dir, options.jobs))
+        with Service(state_dir=state_dir) as service:
+            stream = put_lines(Path(service.state_dir) / "logs", options.lines)
+            with sync_playwright() as playwright:
+                arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+                browser = playwright.chromium.launch(executable_path=options.chromium, args=arguments)
+                context = browser.new_context(base_url=service.url)
+                context.add_init_script(OBSERVE)
+                page = context.new_page()
+                client = own_client(service.boto3_session(), service.url)
+                page.goto(f"/_tidemill/#token={client.create_page_token()['Token']}")
+                page.get_by_role("button", name="Sign out").wait_for()
+                measure_table(page, service, options.jobs)
+                measure_log(page, options.lines, stream)
+                browser.close()
+
+
+async def put_jobs(state_dir: Path, count: int) -> None:
+    with SqliteDatabase.open(state_dir / "state.db", metadata=metadata) as database:
+        records = SqlRecordStore(database, clock=SystemClock())
+        for first in range(0, count, BLOCK):
+            jobs = [ended_job(number) for number in range(first, min(count, first + BLOCK))]
+
+            def insert(transaction: Transaction, jobs: list[TrainingJob] = jobs) -> None:
+                for job in jobs:
+                    transaction.insert(TRAINING.write(job))
+
+            await records.change(insert)
+
+
+def ended_job(number: int) -> TrainingJob:
+    """Return a job that has ended, with the hyperparameters and the request of an estimator of AWS's SDK."""
+    name, created_ms = f"job-{number:05}", BEGUN_MS + 1000 * number
+    request = {
+        "TrainingJobName": name,
+        "AlgorithmSpecification": {
+            "TrainingImage": "tensorflow-training:2.21.0-cpu-py311",
+            "TrainingInputMode": "File",
+            "MetricDefinitions": [{"Name": "loss", "Regex": "loss: ([0-9.]+)"}],
+        },
+        "RoleArn": "arn:aws:iam::000000000000:role/SageMakerRole",
+        "HyperParameters": {
+            "epochs": str(number % 20),
+            "rate": str(0.1 / (1 + number % 7)),
+            "optimizer": '"adam"',
+            "sagemaker_program": '"train.py"',
+            "sagemaker_submit_directory": f'"s3://bucket/{name}/source/sourcedir.tar.gz"',
+        },
+        "InputDataConfig": [
+            {"ChannelName": each, "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": f"s3://b/{each}"}}}
+            for each in ("train", "test")
+        ],
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/out"},
+        "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1 + number % 3, "VolumeSizeInGB": 10},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
+    }
+    job = TrainingJob(
+        name=name,
+        arn=f"arn:aws:sagemaker:us-west-2:000000000000:training-job/{name}",
+        job_id=f"{number:032x}",
+        request=request,
+        created_ms=created_ms,
+        log_streams=(f"{name}/algo-1-1700000000",),
+    )
+    for after_ms, status in enumerate((SecondaryStatus.STARTING, SecondaryStatus.TRAINING, SecondaryStatus.COMPLETED)):
+        job = job.enter(status, at_ms=created_ms + 60_000 * after_ms, message=str(status))
+    return replace(job, final_metrics=(FinalMetric("loss", 1 / (1 + number), created_ms),))
+
+
+def put_lines(logs: Path, count: int) -> Path:
+    """Write a log of lines as a training prints them, and return its directory."""
+    directory = create_stream(logs, GROUP, STREAM)
+    with SegmentWriter(directory) as writer:
+        for first in range(0, count, BLOCK):
+            writer.write_many(
+                b"Epoch %d/100 step %d - loss: %.4f - accuracy: %.4f - 21ms/step" % (n // 1000, n, 1 / (1 + n), 0.5)
+                for n in range(first, min(count, first + BLOCK))
+            )
+    return directory
+
+
+def measure_table(page: Page, service: Service, count: int) -> None:
+    begun_s = time.perf_counter()
+    page.goto("/_tidemill/jobs")
+    page.locator("tbody tr:not(.gap)").first.wait_for()
+    report("first rows", f"{time.perf_counter() - begun_s:.2f} s")
+    page.get_by_text(f"{count:,} of {count:,} jobs").wait_for(timeout=300_000)
+    report("all rows", f"{time.perf_counter() - begun_s:.2f} s")
+    report_tasks(page, "loading the table")
+    page.evaluate(SCROLL, [".rows", 200])
+    report_tasks(page, "scrolling the table")
+    field = page.get_by_role("searchbox", name="Search names")
+    field.press_sequentially("adam epochs=7", delay=100)
+    page.get_by_text(f"{count // 20:,} of").wait_for()
+    field.fill("")
+    page.get_by_text(f"{count:,} of").wait_for()
+    for column in ("Name", "Last metrics", "Duration", "Created"):
+        page.get_by_role("columnheader", name=column).get_by_role("button").click()
+        page.wait_for_timeout(300)
+    page.get_by_role("checkbox", name="Select all rows").check()
+    page.wait_for_timeout(500)
+    page.get_by_role("checkbox", name="Select all rows").uncheck()
+    report_tasks(page, "searching, sorting, selecting")
+    report_rest(page, service)
+
+
+def report_rest(page: Page, service: Service) -> None:
+    """Report the CPU of the service while the table is shown and nothing changes."""
+    seconds = 20
+    before_s = cpu_of(service)
+    page.wait_for_timeout(1000 * seconds)
+    report("service, per second and viewer of the table", f"{1000 * (cpu_of(service) - before_s) / seconds:.2f} ms of CPU")
+
+
+def cpu_of(service: Service) -> float:
+    process = service._process
+    assert process is not None
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_log(page: Page, count: int, stream: Path) -> None:
+    begun_s = time.perf_counter()
+    page.goto(f"/_tidemill/jobs/training/{LOGGED}")
+    page.locator(".line", has_text="step 3 - ").wait_for(timeout=60_000)
+    report("first lines", f"{time.perf_counter() - begun_s:.2f} s")
+    report_tasks(page, "opening the log")
+    page.evaluate(SCROLL, [".lines", 300])
+    page.locator(".line", has_text=f"step {count - 1} ").wait_for(timeout=60_000)
+    report_tasks(page, "scrolling the log")
+    for name, text in (("a text", f"step {count - 5} "), ("a frequent text", "Epoch 77"), ("no match", "nowhere")):
+        begun_s = time.perf_counter()
+        page.get_by_role("searchbox", name="Search the log").fill(text)
+        page.locator(".log [role=status]", has_text="line").first.wait_for(timeout=60_000)
+        report(f"search of {name}", f"{time.perf_counter() - begun_s:.2f} s")
+        page.get_by_role("searchbox", name="Search the log").fill("")
+        page.wait_for_timeout(500)
+    report_tasks(page, "searching the log")
+    follow(page, count, stream)
+
+
+def follow(page: Page, count: int, stream: Path) -> None:
+    """Follow the log while lines are appended. The job has ended, so the view is told to look."""
+    ended = threading.Event()
+
+    def append() -> None:
+        with SegmentWriter(stream) as writer:
+            for part in range(100):
+                writer.write_many(b"streamed line %d of part %d" % (n, part) for n in range(STREAMED))
+                if ended.wait(0.1):
+                    return
+
+    page.get_by_role("checkbox", name="Follow").check()
+    writer = threading.Thread(target=append)
+    writer.start()
+    for _ in range(12):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        page.wait_for_timeout(1000)
+    ended.set()
+    writer.join()
+    report_tasks(page, f"following {10 * STREAMED:,} lines a second")
+
+
+def report_tasks(page: Page, what: str) -> None:
+    tasks: list[float] = page.evaluate("() => { const found = window.longTasks; window.longTasks = []; return found; }")
+    over = [each for each in tasks if each > 100]
+    report(what, f"longest task {max(tasks, default=0):.0f} ms ({len(tasks)} over 50 ms, {len(over)} over 100 ms)")
+
+
+def report(what: str, figure: Any, write: Callable[[str], None] = print) -> None:
+    write(f"{what:<48}{figure}")
+
+
+if __name__ == "__main__":
+    main()
