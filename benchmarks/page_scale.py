@@ -47,6 +47,14 @@ OBSERVE = """
     for (const entry of list.getEntries()) window.longTasks.push(entry.duration);
   }).observe({ type: "longtask", buffered: true });
 """
+# The observer has to see a task of 150 ms, or its silence would mean nothing.
+PROVOKE = """
+  () => new Promise((resolve) => setTimeout(() => {
+    const end = performance.now() + 150;
+    while (performance.now() < end);
+    setTimeout(resolve, 100);
+  }))
+"""
 SCROLL = """
   async ([selector, steps]) => {
     const box = document.querySelector(selector);
@@ -80,6 +88,8 @@ def main() -> None:
                 client = own_client(service.boto3_session(), service.url)
                 page.goto(f"/_tidemill/#token={client.create_page_token()['Token']}")
                 page.get_by_role("button", name="Sign out").wait_for()
+                page.evaluate(PROVOKE)
+                assert page.evaluate("window.longTasks.some((each) => each > 100)"), "the observer sees no tasks"
                 measure_table(page, service, options.jobs)
                 measure_log(page, options.lines, stream)
                 browser.close()

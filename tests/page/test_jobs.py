@@ -32,7 +32,8 @@ print("<script>alert(1)</script> {BIDI}")
 def inner():
     raise ValueError("no such file: {HOSTILE}")
 import os
-open(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "result.txt"), "w").write("half")
+os.makedirs(os.environ["SM_OUTPUT_DATA_DIR"] + "/compiler")
+open(os.environ["SM_OUTPUT_DATA_DIR"] + "/compiler/report.txt", "w").write("train_step: 200 steps, plain")
 inner()
 """
 COLORED = b"\x1b[31mred\x1b[0m and \x1b[1;38;5;46mgreen\x1b[0m \x1b]0;title\x07end"
@@ -56,7 +57,8 @@ def live(jobs: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def failed(jobs: Any, service: Service) -> str:
     """A job that has failed, with a log of 30,000 lines, of which some are long, colored or hostile."""
-    name = jobs.create(FAILING, name="failed-one", HyperParameters={"epochs": "3"})
+    compiled = {"sagemaker_training_compiler_enabled": "true"}  # which a script without TensorFlow does not notice
+    name = jobs.create(FAILING, name="failed-one", HyperParameters={"epochs": "3", **compiled})
     jobs.wait(name)
     [stream] = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
     directory = stream_directory(Path(service.state_dir) / "logs", GROUP, stream["logStreamName"])
@@ -132,6 +134,11 @@ def test_a_failure_shows_the_frames_of_the_users_code_and_what_repeats_the_job(
     with page.expect_download() as download:
         page.get_by_role("button", name="Download").first.click()
     assert download.value.suggested_filename == "output.tar.gz"
+    expect(page.get_by_role("region", name="Text of the report")).to_have_text("train_step: 200 steps, plain")
+    page.get_by_role("button", name="output/output.tar.gz").first.click()
+    page.get_by_role("region", name="Members").get_by_role("button", name="report.txt").click()
+    expect(page.get_by_role("region", name="Content")).to_contain_text("200 steps, plain")
+    axe(page)
 
 
 def test_a_log_of_any_text_is_shown_searched_and_linked(

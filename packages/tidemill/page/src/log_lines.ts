@@ -30,6 +30,8 @@ export class LogLines {
   /** Number of the first line that is still kept. */
   firstKept = 0;
   error: unknown = null;
+  /** Whether the service has answered. */
+  isKnown = false;
   private readonly pages = new Map<number, LogLine[]>();
   private readonly loading = new Set<number>();
   private wanted: number[] = [];
@@ -99,6 +101,7 @@ export class LogLines {
   private take(answer: LinesAnswer): void {
     this.count = Math.max(this.count, answer.Count);
     this.firstKept = answer.FirstKept;
+    this.isKnown = true;
     for (const line of answer.Lines) {
       const page = Math.floor(line.Number / PAGE);
       let lines = this.pages.get(page);

@@ -57,6 +57,18 @@ export async function listFolder(
   return listPage(await (await s3("GET", bucket, "", query, null, options)).text());
 }
 
+/** The first objects below a prefix, at any depth. */
+export async function listBelow(bucket: string, prefix: string, options?: CallOptions): Promise<ListPage> {
+  const query = { "list-type": "2", prefix, "max-keys": String(PAGE_OBJECTS), "encoding-type": "url" };
+  return listPage(await (await s3("GET", bucket, "", query, null, options)).text());
+}
+
+/** Bucket and key of an S3 URI; null for another text. */
+export function placeOf(uri: string): { bucket: string; key: string } | null {
+  const match = /^s3:\/\/([^/]+)\/?([\s\S]*)$/.exec(uri);
+  return match ? { bucket: match[1] ?? "", key: match[2] ?? "" } : null;
+}
+
 export function listPage(xml: string): ListPage {
   const next = textIn(xml, "NextContinuationToken");
   return {

@@ -255,5 +255,6 @@ def test_lines_are_read_and_found_by_number(own: Any, stage: Any) -> None:
     assert (part["Lines"], part["NextLine"], part["IsComplete"]) == ([15, 25], 35, False)
     with pytest.raises(ClientError, match="is not a regular expression"):
         own.search_log_lines(**named, Text="(", IsRegex=True)
-    with pytest.raises(ClientError, match="ResourceNotFound"):
-        own.get_log_lines(LogGroup=GROUP, LogStream="none/algo-1-1")
+    unwritten = {"LogGroup": GROUP, "LogStream": "none/algo-1-1"}
+    assert own.get_log_lines(**unwritten)["Count"] == 0
+    assert own.search_log_lines(**unwritten, Text="line")["Lines"] == []

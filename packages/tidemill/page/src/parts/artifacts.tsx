@@ -1,56 +1,70 @@
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 
+import { listMembers, readMember, type ArchiveMember } from "../archive_members";
 import type { Kind } from "../job_kinds";
-import { outputs, type Request } from "../job_request";
+import { outputs, textsOf, type Request } from "../job_request";
+import { useLoaded } from "../loaded";
 import { bytes, time } from "../numbers";
-import { objectsBelow, placeOf, type ObjectPage } from "../object_list";
+import { folderPlace, listBelow, placeOf } from "../objects";
 import { download } from "../service";
 import { shown } from "../shown_text";
 import { Failure } from "./failure";
 import { Link } from "./link";
+import { ObjectDetails } from "./object_details";
+import { Text } from "./text";
+
+const LIVE_LOOK_MS = 5000;
+const REPORT = /(^|\/)compiler\/report\.txt$/;
+const REPORT_MAX_BYTES = 1024 * 1024;
+const PAGES_MAX = 5;
 
 interface ArtifactsProps {
   kind: Kind;
   name: string;
   request: Request;
-  /** Changes when there may be other objects. */
-  version: string;
+  /** Whether objects still come. */
+  isLive: boolean;
 }
 
 /** The objects that a job has written: model, output, checkpoints. */
-export function Artifacts({ kind, name, request, version }: ArtifactsProps) {
+export function Artifacts({ kind, name, request, isLive }: ArtifactsProps) {
   const places = outputs(kind, name, request);
+  const isCompiled = textsOf(request["HyperParameters"])["sagemaker_training_compiler_enabled"] === "true";
   if (!places.length) return <p>The request names no place in S3 for results.</p>;
   return (
     <>
+      {isCompiled && !isLive && places[0] && <CompilerReport output={places[0][1]} />}
       {places.map(([title, uri]) => (
-        <Objects key={`${title} ${uri} ${version}`} title={title} uri={uri} />
+        <Objects key={`${title} ${uri}`} title={title} uri={uri} isLive={isLive} />
       ))}
     </>
   );
 }
 
-function Objects({ title, uri }: { title: string; uri: string }) {
-  const [page, setPage] = useState<ObjectPage | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const place = placeOf(uri);
-  useEffect(() => {
-    if (place) objectsBelow(place.bucket, place.key).then(setPage, setError);
-  }, []);
-  if (!place) return null;
+function Objects({ title, uri, isLive }: { title: string; uri: string; isLive: boolean }) {
+  const { bucket, key: prefix } = placeOf(uri) ?? { bucket: "", key: "" };
+  const [chosen, setChosen] = useState<string | null>(null);
+  const [error, setError] = useState<unknown>();
+  const { value: page, error: notLoaded } = useLoaded(
+    `${uri} ${isLive}`,
+    (signal) => listBelow(bucket, prefix, { signal }),
+    { every: () => (isLive ? LIVE_LOOK_MS : undefined) },
+  );
   const save = (key: string): void => {
-    download(place.bucket, key).catch(setError);
+    setError(undefined);
+    download(bucket, key).catch(setError);
   };
   return (
-    <section>
+    <section aria-label={shown(title)}>
       <h2>{shown(title)}</h2>
       <p>
-        <Link to={["data", place.bucket, ...place.key.split("/")]}>{shown(uri)}</Link>
+        <Link {...folderPlace(bucket, prefix && prefix.replace(/\/*$/, "/"))}>{shown(uri)}</Link>
       </p>
-      {error !== null && <Failure error={error} />}
+      {notLoaded !== undefined && <Failure error={notLoaded} />}
+      {error !== undefined && <Failure error={error} />}
       {page?.objects.length === 0 && <p class="quiet">There is nothing yet.</p>}
-      {page !== null && page.objects.length > 0 && (
-        <div class="scrolls" tabIndex={0} role="region" aria-label={`Objects of ${shown(title)}`}>
+      {page !== undefined && page.objects.length > 0 && (
+        <div class="wide" tabIndex={0} role="region" aria-label={`Objects of ${shown(title)}`}>
           <table class="plain">
             <thead>
               <tr>
@@ -65,7 +79,16 @@ function Objects({ title, uri }: { title: string; uri: string }) {
             <tbody>
               {page.objects.map((each) => (
                 <tr key={each.key}>
-                  <td>{shown(each.key.slice(place.key.length) || each.key)}</td>
+                  <td>
+                    <button
+                      type="button"
+                      class="as-link"
+                      aria-pressed={chosen === each.key}
+                      onClick={() => setChosen(chosen === each.key ? null : each.key)}
+                    >
+                      {shown(each.key.slice(prefix.length) || each.key)}
+                    </button>
+                  </td>
                   <td class="numeric">{bytes(each.size)}</td>
                   <td>{time(Date.parse(each.modified) / 1000)}</td>
                   <td>
@@ -79,7 +102,43 @@ function Objects({ title, uri }: { title: string; uri: string }) {
           </table>
         </div>
       )}
-      {page?.isCut && <p>There are more objects; the link above lists all of them.</p>}
+      {page?.next && <p>There are more objects; the link above lists all of them.</p>}
+      {chosen !== null && <ObjectDetails key={chosen} bucket={bucket} objectKey={chosen} />}
     </section>
   );
+}
+
+/** What the training compiler has chosen, from the job's output. */
+function CompilerReport({ output }: { output: string }) {
+  const { value, error } = useLoaded(output, (signal) => compilerReport(output, signal));
+  return (
+    <section aria-label="Report of the training compiler">
+      <h2>Training compiler</h2>
+      {error !== undefined && <Failure error={error} />}
+      {value === "" && <p class="quiet">The output has no report.</p>}
+      {value && (
+        <pre class="code" tabIndex={0} role="region" aria-label="Text of the report">
+          <Text value={value} max={20_000} lines />
+        </pre>
+      )}
+    </section>
+  );
+}
+
+async function compilerReport(output: string, signal: AbortSignal): Promise<string> {
+  const { bucket, key: prefix } = placeOf(output) ?? { bucket: "", key: "" };
+  const { objects } = await listBelow(bucket, `${prefix}output/`, { signal });
+  const archive = objects.find((each) => each.key.endsWith("/output.tar.gz"));
+  if (!archive) return "";
+  let token: string | undefined;
+  for (let number = 0; number < PAGES_MAX; number += 1) {
+    const page = await listMembers(bucket, archive.key, token, { signal });
+    const member: ArchiveMember | undefined = page.Members.find((each) => REPORT.test(each.Name));
+    if (member) {
+      return new TextDecoder().decode(await readMember(bucket, archive.key, page.ETag, member, REPORT_MAX_BYTES));
+    }
+    token = page.NextToken;
+    if (!token) return "";
+  }
+  return "";
 }

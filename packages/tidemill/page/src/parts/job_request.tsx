@@ -2,7 +2,7 @@ import type { Kind } from "../job_kinds";
 import { boto3Code, entries, inputs, isOfSdk, sourceOf, textsOf, trainCommand, type Request } from "../job_request";
 import { plainValue } from "../job_rows";
 import { figure } from "../numbers";
-import { placeOf } from "../object_list";
+import { folderPlace, placeOf } from "../objects";
 import { shown } from "../shown_text";
 import { Copy } from "./copy";
 import { Link } from "./link";
@@ -70,7 +70,8 @@ function Pairs({ title, pairs, areUris = false }: { title: string; pairs: [strin
 function Uri({ value }: { value: string }) {
   const place = placeOf(value);
   if (!place) return <Text value={value} />;
-  return <Link to={["data", place.bucket, ...place.key.split("/").filter(Boolean)]}>{shown(value)}</Link>;
+  // An address without an object below it is looked at as that of an object, too.
+  return <Link {...folderPlace(place.bucket, place.key && place.key.replace(/\/*$/, "/"))}>{shown(value)}</Link>;
 }
 
 function Code({ title, text, note = "" }: { title: string; text: string; note?: string }) {

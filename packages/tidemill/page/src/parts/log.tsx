@@ -71,7 +71,8 @@ export function Log({ group, stream, isLive }: LogProps) {
         </label>
         <span class="count">{lines.count.toLocaleString("en")} lines</span>
       </div>
-      {lines.error !== null && <LogFailure error={lines.error} isLive={isLive} />}
+      {lines.error !== null && <Failure error={lines.error} />}
+      {lines.isKnown && !lines.count && <p>{isLive ? "The instance has not written anything yet." : "The log is empty."}</p>}
       <Lines
         box={box}
         lines={lines}
@@ -87,12 +88,6 @@ export function Log({ group, stream, isLive }: LogProps) {
       )}
     </section>
   );
-}
-
-function LogFailure({ error, isLive }: { error: unknown; isLive: boolean }) {
-  const code = (error as { code?: string }).code;
-  if (code !== "ResourceNotFoundException") return <Failure error={error} />;
-  return <p>{isLive ? "The instance has not written anything yet." : "There is no log."}</p>;
 }
 
 interface SearchBarProps {

@@ -160,7 +160,7 @@ function Content({ kind, name, found, query, isLive: live }: ContentProps) {
     case "settings":
       return <JobSettings request={request} tags={tags} />;
     case "artifacts":
-      return <Artifacts kind={kind} name={name} request={request} version={found.Job.Status} />;
+      return <Artifacts kind={kind} name={name} request={request} isLive={live} />;
     case "request":
       return <JobRequest kind={kind} request={request} record={found.Record ?? ""} />;
     case "again":

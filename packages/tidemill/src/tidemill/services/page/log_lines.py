@@ -10,7 +10,7 @@ from typing import Any
 
 from tidemill.control.logs.groups import GroupRecords
 from tidemill.control.logs.line_search import LINES_MAX, LineSearcher
-from tidemill.services.logs.groups import invalid, not_found
+from tidemill.services.logs.groups import invalid
 from tidemill.services.times import when
 from tidemill.store.logs.numbered_lines import LineNumbers, NumberedLine
 from tidemill.store.logs.streams import LogStreams
@@ -24,6 +24,8 @@ _MESSAGE_BYTES = 4096
 
 class LogLineOperations:
     """Read and search lines by number.
+
+    A stream that does not exist has no lines: DescribeJob names the streams of a job before its instances write.
 
     Args:
         streams: The streams on disk.
@@ -44,7 +46,6 @@ class LogLineOperations:
     async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return lines from a number on; a negative number counts from the end."""
         group, name = request["LogGroup"], request["LogStream"]
-        self._check(group, name)
         page = await asyncio.to_thread(
             self._numbers.page,
             self._streams.directory(group, name),
@@ -58,7 +59,6 @@ class LogLineOperations:
     async def search(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the numbers of the lines with a text or an expression."""
         group, name, first = request["LogGroup"], request["LogStream"], request.get("FirstLine", 0)
-        self._check(group, name)
         directory = self._streams.directory(group, name)
         place = await asyncio.to_thread(self._numbers.position_of, directory, first)
         try:
@@ -79,10 +79,6 @@ class LogLineOperations:
             "IsComplete": found.is_complete,
             "TookTooLong": found.took_too_long,
         }
-
-    def _check(self, group: str, name: str) -> None:
-        if self._streams.open(group, name) is None:
-            raise not_found("log stream", name)
 
 
 def _wire(line: NumberedLine) -> dict[str, Any]:
