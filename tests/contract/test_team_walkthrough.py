@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -169,9 +168,7 @@ def test_the_commands_of_the_page_lead_to_a_service_that_a_team_uses(
             commands = block
             for there, here in on_loopback.items():
                 commands = commands.replace(there, here)
-            begun = time.monotonic()
             printed[title] = printed.get(title, "") + machine(user, commands)
-            print("TIME", title, round(time.monotonic() - begun, 1))
     assert f"https://127.0.0.1:{port}" in printed["The service"]
     assert "hello from Ann" in printed[ANN]
     assert re.search(rf"https://\S+:{port}/_tidemill/#token=\S+", printed[ANN])
