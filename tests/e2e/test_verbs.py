@@ -1,5 +1,6 @@
 """The command line from the first job to an answered request, and its messages about mistakes."""
 
+import functools
 import json
 import os
 import subprocess
@@ -34,11 +35,13 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def verb(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verb]:
     directory = tmp_path_factory.mktemp("client")
 
-    def run(*arguments: str, body: str = "", code: int = 0) -> "subprocess.CompletedProcess[str]":
+    def run(
+        *arguments: str, body: str = "", code: int = 0, environment: dict[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[str]":
         ended = subprocess.run(
             [sys.executable, "-m", "tidemill.cli", *arguments],
             cwd=directory,
-            env=variables,
+            env=environment or variables,
             input=body,
             capture_output=True,
             text=True,
@@ -55,7 +58,22 @@ def verb(variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
     run("down", "--stop-jobs")
 
 
-def test_from_a_job_to_an_answer_and_away_again(verb: Verb, saved_model: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def remote_verb(verb: Verb, variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Verb:
+    """Return `verb` for a user of another machine, who has the address of the service and keys, and no files of it."""
+    url = json.loads(verb("status", "--json").stdout)["url"]
+    keys = json.loads((Path(variables["TIDEMILL_STATE_DIR"]) / "keys.json").read_text())
+    elsewhere = variables | {
+        "TIDEMILL_STATE_DIR": str(tmp_path_factory.mktemp("elsewhere") / "state"),
+        "TIDEMILL_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": keys["access_key_id"],
+        "AWS_SECRET_ACCESS_KEY": keys["secret_access_key"],
+    }
+    return functools.partial(verb, environment=elsewhere)
+
+
+def test_from_a_job_to_an_answer_and_away_again(remote_verb: Verb, saved_model: Path, tmp_path: Path) -> None:
+    verb = remote_verb
     verb("train", "train.py", "--name", "half", "--input", f"model={saved_model}")
     assert "TrainingJobStatus: Completed" in verb("describe", "half").stdout
     assert json.loads(verb("describe", "half", "--json").stdout)["TrainingJobName"] == "half"
