@@ -47,7 +47,7 @@ def test_the_navigation_leads_to_every_view_without_a_violation(
     page_of: Callable[..., Page], axe: Callable[[Page], None]
 ) -> None:
     page = page_of("jobs")
-    for name in ("Pipelines", "Registry", "Endpoints", "Data", "System", "Jobs"):
+    for name in ("Experiments", "Pipelines", "Registry", "Endpoints", "Data", "System", "Jobs"):
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
         page.locator("main h1").first.wait_for()
         assert page.get_by_role("navigation").locator("[aria-current=page]").inner_text() == name

@@ -36,6 +36,9 @@ export const ROUTES: readonly Route[] = [
 
   { path: "tuning/:name", title: "Tuning", load: () => import("./views/tuning") },
 
+  { path: "experiments", title: "Experiments", menu: "Experiments", load: () => import("./views/experiments") },
+  { path: "experiments/:name", title: "Experiment", load: () => import("./views/experiments") },
+
   { path: "pipelines", title: "Pipelines", menu: "Pipelines", load: () => import("./views/pipelines") },
   { path: "pipelines/:name", title: "Pipeline", load: () => import("./views/pipelines") },
   { path: "pipelines/:name/:execution", title: "Execution", load: () => import("./views/pipelines") },

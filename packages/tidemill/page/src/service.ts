@@ -68,6 +68,17 @@ export async function call<T>(
   return (await response.json()) as T;
 }
 
+/** The values of metrics of trial components: this service has paths instead of targets. */
+export async function batchGetMetrics<T>(queries: readonly object[], options: CallOptions = {}): Promise<T> {
+  const response = await send(`${CALL}sagemaker-metrics/BatchGetMetrics`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ MetricQueries: queries }),
+    signal: options.signal ?? null,
+  });
+  return (await response.json()) as T;
+}
+
 export interface S3Options extends CallOptions {
   /** The header Range, e.g. `bytes=0-99`. */
   range?: string;

@@ -3,7 +3,9 @@ import { useState } from "preact/hooks";
 import { decoded } from "../differences";
 import { go, href } from "../location";
 import { duration, figure, time } from "../numbers";
+import { useSelection } from "../selection";
 import { cut, shown } from "../shown_text";
+import { compared, sortable, type Key } from "../sorting";
 import { objectiveOf, type TrialSummary } from "../trials";
 import { Link } from "./link";
 import { Rows, type RowColumn } from "./rows";
@@ -17,8 +19,6 @@ interface TrialTableProps {
   best: string | undefined;
 }
 
-type Key = number | string | undefined;
-
 interface TrialColumn extends RowColumn<TrialSummary> {
   sortsBy: (trial: TrialSummary) => Key;
 }
@@ -30,18 +30,10 @@ const CELL = 40;
 /** The trainings of a tuning job, which one selects to compare them. */
 export function TrialTable({ trials, names, metric, best }: TrialTableProps) {
   const [order, setOrder] = useState({ column: "created", descending: true });
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const [selected, select] = useSelection();
   const columns = columnsOf(names, metric, best);
   const by = columns.find((column) => column.id === order.column)?.sortsBy ?? created;
   const rows = [...trials].sort((a, b) => compared(by(a), by(b), order.descending));
-  const select = (keys: readonly string[], isSelected: boolean): void => {
-    const next = new Set(selected);
-    for (const key of keys) {
-      if (isSelected) next.add(key);
-      else next.delete(key);
-    }
-    setSelected(next);
-  };
   const chosen = rows.map(nameOf).filter((name) => selected.has(name));
   return (
     <div class="trainings">
@@ -128,15 +120,4 @@ function created(trial: TrialSummary): number {
 function tookOf(trial: TrialSummary): number | undefined {
   if (trial.TrainingStartTime === undefined || trial.TrainingEndTime === undefined) return undefined;
   return trial.TrainingEndTime - trial.TrainingStartTime;
-}
-
-function sortable(text: string | undefined): Key {
-  return text === undefined || text.trim() === "" || Number.isNaN(Number(text)) ? text : Number(text);
-}
-
-/** Values that are missing come last in both orders. */
-function compared(a: Key, b: Key, descending: boolean): number {
-  if (a === undefined || b === undefined) return Number(a === undefined) - Number(b === undefined);
-  const order = typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
-  return descending ? -order : order;
 }
