@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tidemill import __version__
+from tidemill.control.instance_samples import InstanceSamples
 from tidemill.control.resources import (
     ENDPOINT,
     PIPELINE_EXECUTION,
@@ -18,6 +19,7 @@ from tidemill.control.webhooks.deliveries import Deliveries
 from tidemill.core.exposition import Family, exposition
 from tidemill.server.drivers import Drivers
 from tidemill.server.executors import Executors
+from tidemill.server.instance_metrics import instance_families
 from tidemill.server.state import StateDirectory
 from tidemill.server.stores import Stores
 from tidemill.wire.request_counts import RequestCounts
@@ -57,7 +59,9 @@ class Monitoring:
     async def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         counts = await self._stores.records.counts((*_JOBS, ENDPOINT))
-        return await asyncio.to_thread(lambda: exposition(self._families(counts)))
+        samples = InstanceSamples(self._stores.records, logs=self._state.logs)
+        instances = await instance_families(samples, now_ms=self._stores.clock.now_ms())
+        return await asyncio.to_thread(lambda: exposition((*self._families(counts), *instances)))
 
     def _families(self, counts: _Counts) -> Iterator[Family]:
         yield Family("tidemill_info", "gauge", "1; the label is the version.", [({"version": __version__}, 1)])
