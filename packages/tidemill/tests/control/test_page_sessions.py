@@ -54,12 +54,12 @@ class Stage:
 
     def begin(self) -> tuple[str, str]:
         token, _ = asyncio.run(self.sessions.create_token(OWNER, read_only=False))
-        started = asyncio.run(self.sessions.start(token))
+        started = asyncio.run(self.sessions.start(token, over_tls=False))
         assert started is not None
         return started.cookie, started.secret
 
     def key_of(self, session: tuple[str, str]) -> Credential | None:
-        return asyncio.run(self.sessions.credential(*session))
+        return asyncio.run(self.sessions.credential(*session, over_tls=False))
 
     def stored(self, kind: str) -> int:
         return len(asyncio.run(self.records.summaries(kind, Query(limit=1000))).records)
@@ -85,12 +85,12 @@ def test_a_session_ends_when_it_was_not_used_and_a_week_after_its_begin(stage: S
 def test_a_token_is_for_five_minutes_and_for_one_session(stage: Stage) -> None:
     late, _ = asyncio.run(stage.sessions.create_token(OWNER, read_only=False))
     stage.clock.ms += TOKEN_S * 1000
-    assert asyncio.run(stage.sessions.start(late)) is None
+    assert asyncio.run(stage.sessions.start(late, over_tls=False)) is None
     token, expires_ms = asyncio.run(stage.sessions.create_token(OWNER, read_only=False))
     assert expires_ms == stage.clock.ms + TOKEN_S * 1000
-    assert asyncio.run(stage.sessions.start(f"{token}x")) is None
-    assert asyncio.run(stage.sessions.start(token)) is not None
-    assert asyncio.run(stage.sessions.start(token)) is None
+    assert asyncio.run(stage.sessions.start(f"{token}x", over_tls=False)) is None
+    assert asyncio.run(stage.sessions.start(token, over_tls=False)) is not None
+    assert asyncio.run(stage.sessions.start(token, over_tls=False)) is None
 
 
 def test_the_number_of_sessions_and_tokens_of_a_key_is_bounded(stage: Stage) -> None:
@@ -107,6 +107,23 @@ def test_the_number_of_sessions_and_tokens_of_a_key_is_bounded(stage: Stage) -> 
     assert (stage.stored("page-session"), stage.stored("page-token")) == (1, 0), "what expired is removed"
 
 
+def test_a_session_survives_a_restart_only_if_tls_shows_who_answers(stage: Stage) -> None:
+    begun: dict[bool, tuple[str, str]] = {}
+    for over_tls in (False, True):
+        token, _ = asyncio.run(stage.sessions.create_token(OWNER, read_only=False))
+        started = asyncio.run(stage.sessions.start(token, over_tls=over_tls))
+        assert started is not None
+        begun[over_tls] = started.cookie, started.secret
+    restarted = PageSessions(stage.records, stage.keys, clock=stage.clock)
+
+    def key_of(sessions: PageSessions, session: tuple[str, str], *, over_tls: bool) -> bool:
+        return asyncio.run(sessions.credential(*session, over_tls=over_tls)) is not None
+
+    assert [key_of(stage.sessions, begun[each], over_tls=each) for each in (False, True)] == [True, True]
+    assert [key_of(stage.sessions, begun[each], over_tls=not each) for each in (False, True)] == [False, False]
+    assert [key_of(restarted, begun[each], over_tls=each) for each in (False, True)] == [False, True]
+
+
 def test_all_sessions_and_tokens_of_a_key_end_together(stage: Stage) -> None:
     sessions = [stage.begin(), stage.begin()]
     token, _ = asyncio.run(stage.sessions.create_token(OWNER, read_only=False))
@@ -114,7 +131,7 @@ def test_all_sessions_and_tokens_of_a_key_end_together(stage: Stage) -> None:
     assert [stage.key_of(each) is not None for each in sessions] == [True, True]
     assert asyncio.run(stage.sessions.end_all(OWNER)) == 2
     assert [stage.key_of(each) for each in sessions] == [None, None]
-    assert asyncio.run(stage.sessions.start(token)) is None
+    assert asyncio.run(stage.sessions.start(token, over_tls=False)) is None
 
 
 def test_a_session_ends_with_its_key(stage: Stage) -> None:
@@ -134,7 +151,7 @@ def test_the_key_of_a_job_opens_no_session(stage: Stage) -> None:
 
 def test_a_read_only_session_is_limited_by_a_policy(stage: Stage) -> None:
     token, _ = asyncio.run(stage.sessions.create_token(OWNER, read_only=True))
-    started = asyncio.run(stage.sessions.start(token))
+    started = asyncio.run(stage.sessions.start(token, over_tls=False))
     assert started is not None
     for credential in (started.credential, stage.key_of((started.cookie, started.secret))):
         assert credential is not None

@@ -4,6 +4,9 @@ A session has two secrets. Its cookie is out of reach of scripts, but a browser 
 other one is kept by the page, whose origin is one port, and comes in a header. Whoever has only one has nothing. Only
 digests are stored, and nothing of a session is a key: the key is looked up again for each request, so that a revoked
 or expired key ends its sessions.
+
+Without TLS a session ends with the process of the service. While none runs, another user of the machine could listen on
+its port, and a browser would hand over both secrets: they are then worth nothing.
 """
 
 import hashlib
@@ -64,6 +67,7 @@ class PageSessions:
         self._records = records
         self._credentials = credentials
         self._clock = clock
+        self._run = secrets.token_hex(16)
 
     async def create_token(self, access_key_id: str, *, read_only: bool) -> tuple[str, int]:
         """Return a new one-time token, and the time of its expiry in milliseconds since the epoch.
@@ -96,11 +100,12 @@ class PageSessions:
         found = self._records.get(_TOKEN, _digest(token))
         return None if found is None else self._credential(found.status)
 
-    async def start(self, token: str) -> StartedSession | None:
+    async def start(self, token: str, *, over_tls: bool) -> StartedSession | None:
         """Use up a token and return its session; None for a token that is unknown, used or expired.
 
         Args:
             token: What `create_token` returned.
+            over_tls: Whether the browser knows by TLS that it speaks to this service, now and in each later request.
         """
         if self._records.get(_TOKEN, _digest(token)) is None:
             return None  # strangers cause no writes
@@ -116,6 +121,7 @@ class PageSessions:
             "secret": _digest(secret),
             "read_only": used.document["read_only"],
             "expires_ms": now_ms + IDLE_S * 1000,
+            "run": "" if over_tls else self._run,
         }
         await self._keep(_SESSION, cookie, used.status, document, expires_after_ms=SESSION_S * 1000)
         return StartedSession(
@@ -126,15 +132,18 @@ class PageSessions:
             expires_ms=now_ms + SESSION_S * 1000,
         )
 
-    async def credential(self, cookie: str, secret: str) -> Credential | None:
+    async def credential(self, cookie: str, secret: str, *, over_tls: bool) -> Credential | None:
         """Return the key as which a session acts now; None unless both secrets are those of one live session.
 
         Args:
             cookie: Value of the cookie.
             secret: Value of the header.
+            over_tls: As for `start`.
         """
         session = self._records.get(_SESSION, _digest(cookie))
         if session is None or not hmac.compare_digest(session.document["secret"], _digest(secret)):
+            return None
+        if session.document["run"] != ("" if over_tls else self._run):
             return None
         now_ms = self._clock.now_ms()
         expires_ms = min(session.document["expires_ms"], session.created_ms + SESSION_S * 1000)

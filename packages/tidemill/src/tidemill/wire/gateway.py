@@ -175,6 +175,9 @@ class Gateway:
 
     async def _answer(self, state: "_RequestState") -> HttpReply:
         request = state.request
+        if self._page is not None and "service-worker" in request.headers and self._page.is_for_worker(request):
+            self._guard.check(request)
+            return self._page.ending_worker()
         if self._page is not None and request.raw_path.startswith(PAGE) and self._page.is_for(request):
             return await self._answer_page(state, self._page)
         found = state.match = match(request, routers=self._routers)

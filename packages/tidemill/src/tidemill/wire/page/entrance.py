@@ -30,6 +30,13 @@ _OF_PAGE = (
     (b"x-frame-options", b"DENY"),
 )
 
+_ENDING_WORKER = b"""self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", (event) => event.waitUntil((async () => {
+  await self.registration.unregister();
+  for (const each of await self.clients.matchAll({type: "window"})) each.navigate(each.url);
+})()));
+"""
+
 _SECRET = "x-tidemill-session"  # noqa: S105 - the name of a header
 _BODY_MAX = 4096
 _COOKIES_MAX = 4
@@ -54,8 +61,8 @@ class BrowserSessions(Protocol):
     """The sessions of browsers; see `tidemill.control.page_sessions`."""
 
     def owner_of(self, token: str) -> Credential | None: ...
-    async def start(self, token: str) -> BrowserSession | None: ...
-    async def credential(self, cookie: str, secret: str) -> Credential | None: ...
+    async def start(self, token: str, *, over_tls: bool) -> BrowserSession | None: ...
+    async def credential(self, cookie: str, secret: str, *, over_tls: bool) -> Credential | None: ...
     async def end(self, cookie: str) -> None: ...
 
 
@@ -96,6 +103,22 @@ class PageEntrance:
             and "text/html" in request.headers.get("accept", "")
             and not is_aws_host(host_name(request.headers.get("host", "")) or "")
         )
+
+    @staticmethod
+    def is_for_worker(request: Request) -> bool:
+        """Return whether a browser looks for a newer version of a service worker of this origin.
+
+        The page has none. Whoever listened on this port while the service did not run may have left one, through which
+        the browser would send every page of this origin.
+        """
+        return request.headers.get("service-worker") == "script" and "authorization" not in request.headers
+
+    @staticmethod
+    def ending_worker() -> HttpReply:
+        """Return a service worker that removes itself, and loads the pages again that it has served."""
+        headers = [(b"content-type", b"text/javascript"), (b"cache-control", b"no-store")]
+        headers.append((b"content-security-policy", b"default-src 'none'"))
+        return HttpReply(200, headers, _ENDING_WORKER)
 
     @staticmethod
     def leading_here() -> HttpReply:
@@ -213,7 +236,7 @@ class PageEntrance:
                 code="OtherPageSession",
                 status=409,
             )
-        session = await self._sessions.start(token)
+        session = await self._sessions.start(token, over_tls=request.scheme == "https")
         if session is None:
             raise AwsError(
                 "This address was used already, or it is too old: each opens one browser, within five minutes."
@@ -250,7 +273,7 @@ class PageEntrance:
         """
         secret = request.headers.get(_SECRET, "")
         for cookie in _cookies(request) if secret else ():
-            credential = await self._sessions.credential(cookie, secret)
+            credential = await self._sessions.credential(cookie, secret, over_tls=request.scheme == "https")
             if credential is not None:
                 return cookie, credential
         return None
