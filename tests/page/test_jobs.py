@@ -1,6 +1,8 @@
 """Jobs in the page: watched, searched, stopped, run again and deleted, with hostile texts that change nothing."""
 
 import json
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tidemill.testing import Service
 
 expect.set_options(timeout=60_000)
 GROUP = "/aws/sagemaker/TrainingJobs"
+ROOT = Path(__file__).parents[2]
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 HOSTILE = "<img src=x onerror=alert(1)>"
 BIDI = "\u202egnp.exe"
@@ -58,7 +61,14 @@ def live(jobs: Any) -> Iterator[str]:
 def failed(jobs: Any, service: Service) -> str:
     """A job that has failed, with a log of 30,000 lines, of which some are long, colored or hostile."""
     compiled = {"sagemaker_training_compiler_enabled": "true"}  # which a script without TensorFlow does not notice
-    name = jobs.create(FAILING, name="failed-one", HyperParameters={"epochs": "3", **compiled})
+    name = jobs.create(
+        FAILING,
+        name="failed-one",
+        HyperParameters={"epochs": "3", "text": json.dumps("it's\n$HOME"), **compiled},
+        Environment={"MODE": "a b"},
+        AlgorithmSpecification={"TrainingImage": IMAGE, "TrainingInputMode": "File", "MetricDefinitions": METRICS[:1]},
+        Tags=[{"Key": "team", "Value": "north east"}],
+    )
     jobs.wait(name)
     [stream] = jobs.logs_client.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/")["logStreams"]
     directory = stream_directory(Path(service.state_dir) / "logs", GROUP, stream["logStreamName"])
@@ -105,8 +115,16 @@ def test_a_job_appears_is_watched_and_is_stopped(
 
 
 def test_a_failure_shows_the_frames_of_the_users_code_and_what_repeats_the_job(
-    page_of: Callable[..., Page], axe: Callable[[Page], None], failed: str
+    page_of: Callable[..., Page], axe: Callable[[Page], None], failed: str, service: Service, tmp_path: Path
 ) -> None:
+    def repeat(command: str, directory: Path) -> dict[str, Any]:
+        """Return the request that a command would send."""
+        (directory / "train.py").write_text("pass")
+        line = f"{command} --dry-run --state-dir {service.state_dir}"
+        path = {**os.environ, "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", "-c", line], cwd=directory, env=path, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
     page = page_of(f"jobs/training/{failed}")
     failure = page.get_by_role("region", name="Failure")
     expect(failure).to_contain_text(f"ValueError: no such file: {HOSTILE}")
@@ -123,10 +141,14 @@ def test_a_failure_shows_the_frames_of_the_users_code_and_what_repeats_the_job(
         page.get_by_text(text).first.wait_for()
         axe(page)
     page.get_by_role("link", name="Request").click()
-    command = page.get_by_role("region", name="The command that repeats it").inner_text()
-    assert command.startswith("tidemill train train.py") and "--hp epochs=3" in command
+    repeated = repeat(page.get_by_role("region", name="The command that repeats it").inner_text(), tmp_path)
     request = json.loads(page.get_by_role("region", name="The request").inner_text())
     assert (request["TrainingJobName"], request["HyperParameters"]["epochs"]) == (failed, "3")
+    for member in ("AlgorithmSpecification", "Environment", "OutputDataConfig", "ResourceConfig", "StoppingCondition"):
+        assert {**repeated[member], **request[member]} == repeated[member], member
+    for name in ("epochs", "text", "sagemaker_program", "sagemaker_training_compiler_enabled"):
+        assert repeated["HyperParameters"][name] == request["HyperParameters"][name]
+    assert repeated["Tags"] == [{"Key": "team", "Value": "north east"}]
     code = page.get_by_role("region", name="The same with boto3").inner_text()
     compile(code, "boto3", "exec")
     assert "sagemaker.create_training_job(**{" in code

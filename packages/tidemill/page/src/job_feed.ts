@@ -6,6 +6,7 @@ import { KIND_NAMES, STORED, type Kind } from "./job_kinds";
 import { jobId, type JobRows } from "./job_rows";
 
 const PAGE = 500;
+const RELOADED_MAX = 1000;
 /** Rows that are loaded of each kind. */
 export const ROWS_MAX = 20_000;
 /** A job is stored a little after its time of creation, so another one may be later and known already. */
@@ -32,6 +33,8 @@ export class JobFeed {
   /** Load what has changed; null is everything. */
   hear(changed: Changed): void {
     for (const kind of KIND_NAMES) {
+      // Which jobs are gone meanwhile, only a list of all says; of very many, a view can do without.
+      if (changed === null && this.jobs.namesOf(kind).size <= RELOADED_MAX) this.whole.delete(kind);
       const names = changed === null ? [] : changed.get(STORED[kind]);
       if (names) this.waiting.set(kind, new Set([...(this.waiting.get(kind) ?? []), ...names]));
     }
@@ -78,16 +81,19 @@ export class JobFeed {
   }
 
   private async load(kind: Kind): Promise<void> {
+    const before = this.jobs.namesOf(kind);
     let token: string | undefined;
     let count = 0;
     do {
       const page = await listJobs(kind, { MaxResults: PAGE, NextToken: token }, this.signal);
+      for (const job of page.Jobs) before.delete(job.Name);
       this.jobs.merge(page.Jobs);
       this.jobs.queue(kind, page.Queue);
       this.changed();
       count += page.Jobs.length;
       token = page.NextToken;
     } while (token && count < ROWS_MAX);
+    if (!token) for (const name of before) this.jobs.remove(jobId(kind, name));
     this.isCut ||= token !== undefined;
     this.whole.add(kind);
   }

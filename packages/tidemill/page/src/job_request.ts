@@ -61,28 +61,43 @@ export function changed(kind: Kind, request: Request, changes: Changes): Request
 }
 
 /** `tidemill train ...` for a training job of the estimators; null for a request that this command cannot make. */
-export function trainCommand(request: Request): string | null {
+export function trainCommand(request: Request, tags: Record<string, string>): string | null {
   const all = textsOf(request["HyperParameters"]);
   const program = plainValue(all["sagemaker_program"] ?? "");
-  const resources = resourcesOf(request);
-  if (!program || !resources?.InstanceType) return null;
-  const algorithm = (request["AlgorithmSpecification"] ?? {}) as { TrainingImage?: string };
-  const image = /:(\d+\.\d+(?:\.\d+)?)-\w+-(py\d+)/.exec(algorithm.TrainingImage ?? "");
-  const output = (request["OutputDataConfig"] ?? {}) as { S3OutputPath?: string };
-  const stop = (request["StoppingCondition"] ?? {}) as { MaxRuntimeInSeconds?: number };
-  const words = [
-    ["tidemill train", quoted(program)],
+  const resources = resourcesOf(request) as (Resources & { VolumeSizeInGB?: number }) | undefined;
+  const strategy = distributionOf(all);
+  if (!program || !resources?.InstanceType || strategy === null) return null;
+  const algorithm = memberOf(request, "AlgorithmSpecification");
+  const image = /:(\d+\.\d+(?:\.\d+)?)-\w+-(py\d+)/.exec(String(algorithm["TrainingImage"] ?? ""));
+  const metrics = (algorithm["MetricDefinitions"] ?? []) as { Name: string; Regex: string }[];
+  const [stop, checkpoints] = [memberOf(request, "StoppingCondition"), memberOf(request, "CheckpointConfig")];
+  const words: [string, unknown][] = [
+    ["tidemill train", program],
     ["--source-dir", "."],
-    ...visible(all).map(([name, value]) => ["--hp", quoted(`${name}=${value}`)]),
-    ...entries(request["Environment"]).map(([name, value]) => ["--env", quoted(`${name}=${value}`)]),
-    ...inputs(request).map(([name, uri]) => ["--input", quoted(`${name}=${uri}`)]),
-    ["--instance-type", quoted(resources.InstanceType)],
-    ["--instance-count", String(resources.InstanceCount ?? 1)],
-    ...(image ? [["--framework-version", image[1] ?? ""], ["--py-version", image[2] ?? ""]] : []),
-    ...(output.S3OutputPath ? [["--output-path", quoted(output.S3OutputPath)]] : []),
-    ...(stop.MaxRuntimeInSeconds ? [["--max-run", String(stop.MaxRuntimeInSeconds)]] : []),
+    ...visible(all).map(([name, value]): [string, string] => ["--hp", `${name}=${value}`]),
+    ...entries(request["Environment"]).map(([name, value]): [string, string] => ["--env", `${name}=${value}`]),
+    ...inputs(request).map(([name, uri]): [string, string] => ["--input", `${name}=${uri}`]),
+    ["--input-mode", algorithm["TrainingInputMode"] === "File" ? undefined : algorithm["TrainingInputMode"]],
+    ["--instance-type", resources.InstanceType],
+    ["--instance-count", resources.InstanceCount ?? 1],
+    ["--volume-size", resources.VolumeSizeInGB],
+    ["--distribution", strategy],
+    ...metrics.map(({ Name, Regex }): [string, string] => ["--metric", `${Name}=${Regex}`]),
+    ["--framework-version", image?.[1]],
+    ["--py-version", image?.[2]],
+    ["--role", request["RoleArn"]],
+    ["--output-path", memberOf(request, "OutputDataConfig")["S3OutputPath"]],
+    ["--checkpoint-s3-uri", checkpoints["S3Uri"]],
+    ["--checkpoint-local-path", checkpoints["LocalPath"]],
+    ["--max-run", stop["MaxRuntimeInSeconds"]],
+    ["--spot", request["EnableManagedSpotTraining"] ? "" : undefined],
+    ["--max-wait", stop["MaxWaitTimeInSeconds"]],
+    ["--max-retry-attempts", memberOf(request, "RetryStrategy")["MaximumRetryAttempts"]],
+    ...Object.entries(tags).map(([name, value]): [string, string] => ["--tag", `${name}=${value}`]),
+    ["--compile", plainValue(all["sagemaker_training_compiler_enabled"] ?? "") === "true" ? "" : undefined],
   ];
-  return words.map((each) => each.join(" ")).join(" \\\n  ");
+  const given = words.filter(([, value]) => value !== undefined);
+  return given.map(([option, value]) => (value === "" ? option : `${option} ${quoted(String(value))}`)).join(" \\\n  ");
 }
 
 /** Where the estimator has put the code of a job; empty without one. */
@@ -141,6 +156,28 @@ export function textsOf(value: unknown): Record<string, string> {
 
 export function entries(value: unknown): [string, string][] {
   return Object.entries(textsOf(value));
+}
+
+/** The option `--distribution`; undefined without one, null for one that only the SDK can make. */
+function distributionOf(all: Record<string, string>): string | null | undefined {
+  const isOn = (name: string): boolean => plainValue(all[`sagemaker_${name}_enabled`] ?? "") === "true";
+  if (all["mp_parameters"] || all["sagemaker_distribution_instance_groups"]) return null;
+  if (isOn("parameter_server")) return "parameter_server";
+  if (isOn("multi_worker_mirrored_strategy")) return "multi_worker_mirrored_strategy";
+  if (!isOn("mpi")) return undefined;
+  const processes = Number(all["sagemaker_mpi_num_of_processes_per_host"]);
+  const options = plainValue(all["sagemaker_mpi_custom_mpi_options"] ?? "");
+  return JSON.stringify({
+    mpi: {
+      enabled: true,
+      ...(processes ? { processes_per_host: processes } : {}),
+      ...(options ? { custom_mpi_options: options } : {}),
+    },
+  });
+}
+
+function memberOf(request: Request, name: string): Request {
+  return (request[name] ?? {}) as Request;
 }
 
 interface ProcessingOutput {

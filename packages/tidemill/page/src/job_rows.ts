@@ -126,6 +126,12 @@ export class JobRows {
     return latest;
   }
 
+  namesOf(kind: Kind): Set<string> {
+    const names = new Set<string>();
+    for (const { row } of this.jobs.values()) if (row.Kind === kind) names.add(row.Name);
+    return names;
+  }
+
   count(status: string, kinds: readonly string[]): number {
     let found = 0;
     for (const { row } of this.jobs.values()) {

@@ -41,6 +41,11 @@ export class LogLines {
     private readonly changed: () => void,
   ) {}
 
+  /** Number of the lines that no later one can overwrite. */
+  get settled(): number {
+    return this.count - (this.line(this.count - 1)?.IsState ? 1 : 0);
+  }
+
   line(number: number): LogLine | undefined {
     return this.pages.get(Math.floor(number / PAGE))?.[number % PAGE];
   }
@@ -134,6 +139,7 @@ export interface SearchAnswer {
 export type FetchFound = (wanted: Wanted, first: number, limit: number) => Promise<SearchAnswer>;
 
 export const FOUND_MAX = 10_000;
+const PAUSE_MS = 3000;
 
 /** A search in a log, which goes on in lines that come later. */
 export class LogSearch {
@@ -142,6 +148,7 @@ export class LogSearch {
   tookTooLong = false;
   error: unknown = null;
   private next = 0;
+  private pausedUntil = 0;
   private isOver = false;
 
   constructor(
@@ -154,10 +161,11 @@ export class LogSearch {
     return this.lines.length >= FOUND_MAX;
   }
 
-  /** Search the lines that were not searched yet, of which `count` is the number. */
+  /** Search the lines up to a number that were not searched yet: at once, and later at most every three seconds. */
   async goOn(count: number): Promise<void> {
-    if (this.isRunning || this.isOver || this.next >= count) return;
+    if (this.isRunning || this.isOver || this.next >= count || performance.now() < this.pausedUntil) return;
     this.isRunning = true;
+    this.pausedUntil = performance.now() + PAUSE_MS;
     this.changed();
     try {
       const answer = await this.fetchFound(this.wanted, this.next, FOUND_MAX - this.lines.length);

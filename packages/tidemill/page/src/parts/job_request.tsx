@@ -28,10 +28,18 @@ export function LastMetrics({ metrics }: { metrics: Record<string, number> }) {
   return <Pairs title="Last metrics" pairs={pairs} />;
 }
 
+interface JobRequestProps {
+  kind: Kind;
+  request: Request;
+  tags: Record<string, string>;
+  /** JSON: what is known of the run. */
+  record: string;
+}
+
 /** The request of a job, and what repeats it. */
-export function JobRequest({ kind, request, record }: { kind: Kind; request: Request; record: string }) {
+export function JobRequest({ kind, request, tags, record }: JobRequestProps) {
   const json = JSON.stringify(request, null, 2);
-  const command = trainCommand(request);
+  const command = trainCommand(request, tags);
   const source = sourceOf(request);
   const run = indented(record);
   return (

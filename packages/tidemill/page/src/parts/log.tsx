@@ -41,8 +41,12 @@ export function Log({ group, stream, isLive }: LogProps) {
   const box = useRef<HTMLDivElement>(null);
 
   // One look more after the end, for the last lines.
-  useEvery(isLive ? LOOK_S : 3600, () => lines.refresh(), `${stream} ${isLive}`);
-  useEffect(() => void search?.goOn(lines.count), [search, lines.count]);
+  const look = async (): Promise<void> => {
+    await lines.refresh();
+    await search?.goOn(lines.settled);
+  };
+  useEvery(isLive ? LOOK_S : 3600, look, `${stream} ${isLive}`);
+  useEffect(() => void search?.goOn(lines.settled), [search, lines.isKnown]);
   const find = (wanted: Wanted | null): void => {
     setSearch(wanted ? new LogSearch(wanted, searchOf(group, stream, control.signal), update) : null);
     setFollows(false);

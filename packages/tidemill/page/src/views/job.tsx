@@ -42,10 +42,13 @@ const TABS = [
   ["again", "Run again with …"],
 ] as const;
 
-/** One job: training, processing or transform. */
+/** The view of a tuning job has the rest. */
+const TUNING_TABS: readonly string[] = ["request", "again"];
+
+/** One job: training, processing or transform; of a tuning job only its request. */
 export default function Job({ params, query }: ViewProps) {
   const { kind = "", name = "" } = params;
-  if (!isKind(kind) || kind === "tuning") return <p>There is no kind of job “{shown(kind)}”.</p>;
+  if (!isKind(kind)) return <p>There is no kind of job “{shown(kind)}”.</p>;
   return <Described key={jobId(kind, name)} kind={kind} name={name} query={query} />;
 }
 
@@ -66,6 +69,7 @@ function Described({ kind, name, query }: { kind: Kind; name: string; query: URL
   // The place in the queue and the metrics change without a change of the job.
   useEvery(live ? LIVE_LOOK_S : ENDED_LOOK_S, look, looks);
   const now = useNow(live);
+  const tab = query.get("tab") ?? (kind === "tuning" ? "request" : "log");
   const heading = (
     <h1 title={shown(name)}>
       {KINDS[kind].title} job {shown(cutMiddle(name, 63))}
@@ -86,8 +90,8 @@ function Described({ kind, name, query }: { kind: Kind; name: string; query: URL
       {error !== null && <Failure error={error} />}
       {found.Job.FailureReason && <FailureReason reason={found.Job.FailureReason} />}
       {found.Phases && <Phases phases={found.Phases} now={now} />}
-      <Tabs kind={kind} name={name} chosen={query.get("tab") ?? "log"} />
-      <Content kind={kind} name={name} found={found} query={query} isLive={live} />
+      <Tabs kind={kind} name={name} chosen={tab} />
+      <Content kind={kind} name={name} found={found} query={query} tab={tab} isLive={live} />
     </>
   );
 }
@@ -113,6 +117,7 @@ function Head({ found, now, onChange }: { found: JobDescription; now: number; on
           jobs={[row]}
           onDone={(deleted) => (deleted.length ? go(href(["jobs"])) : onChange())}
         />
+        {row.Kind === "tuning" && <Link to={["tuning", row.Name]}>Trainings</Link>}
         {row.Kind === "training" && (
           <Link to={["compare"]} query={{ job: [row.Name] }}>
             Compare
@@ -124,7 +129,9 @@ function Head({ found, now, onChange }: { found: JobDescription; now: number; on
 }
 
 function Tabs({ kind, name, chosen }: { kind: Kind; name: string; chosen: string }) {
-  const tabs = TABS.filter(([id]) => id !== "again" || !currentSession()?.readOnly);
+  const tabs = TABS.filter(
+    ([id]) => (id !== "again" || !currentSession()?.readOnly) && (kind !== "tuning" || TUNING_TABS.includes(id)),
+  );
   return (
     <nav class="tabs" aria-label="Parts of the job">
       {tabs.map(([id, title]) => (
@@ -146,13 +153,14 @@ interface ContentProps {
   name: string;
   found: JobDescription;
   query: URLSearchParams;
+  tab: string;
   isLive: boolean;
 }
 
-function Content({ kind, name, found, query, isLive: live }: ContentProps) {
+function Content({ kind, name, found, query, tab, isLive: live }: ContentProps) {
   const request = JSON.parse(found.Request) as Request;
   const tags = found.Job.Tags ?? {};
-  switch (query.get("tab")) {
+  switch (tab) {
     case "metrics":
       return <Metrics found={found} isLive={live} />;
     case "resources":
@@ -162,7 +170,7 @@ function Content({ kind, name, found, query, isLive: live }: ContentProps) {
     case "artifacts":
       return <Artifacts kind={kind} name={name} request={request} isLive={live} />;
     case "request":
-      return <JobRequest kind={kind} request={request} record={found.Record ?? ""} />;
+      return <JobRequest kind={kind} request={request} tags={tags} record={found.Record ?? ""} />;
     case "again":
       return <RunAgain kind={kind} name={name} request={request} tags={tags} />;
     default:

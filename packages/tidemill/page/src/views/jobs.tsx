@@ -12,6 +12,7 @@ import { Link } from "../parts/link";
 import { Rows, type RowColumn } from "../parts/rows";
 import { Status } from "../parts/status";
 import type { ViewProps } from "../routes";
+import { currentSession } from "../service";
 import { cut, cutMiddle, shown } from "../shown_text";
 import { useEvery, useNow } from "../visible";
 import "../jobs.css";
@@ -68,8 +69,8 @@ export default function Jobs({ query }: ViewProps) {
         </button>
         <button
           type="button"
-          disabled={!one}
-          onClick={() => one && go(href(pathOfJob(one.Kind, one.Name), { tab: "again" }))}
+          disabled={!one || currentSession()?.readOnly}
+          onClick={() => one && go(href(["jobs", one.Kind, one.Name], { tab: "again" }))}
         >
           Run again with …
         </button>
