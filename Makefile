@@ -231,7 +231,7 @@ lock: .venv/ready ## renew all pins (of one file: make lock-NAME, e.g. lock-dev,
 lock-%: .venv/ready
 	$(BIN)/python requirements/compile_locks.py $*
 bench: setup ## benchmarks; figures: docs/performance.md, notes: docs/measurements
-	$(foreach each,control_plane page_paint s3_throughput start_latency tuning_pause package_layer channels fast_files pipe_feed,$(BIN)/python benchmarks/$(each).py &&) true
+	$(foreach each,control_plane page_paint waiting_viewers resource_samples s3_throughput start_latency tuning_pause package_layer channels fast_files pipe_feed,$(BIN)/python benchmarks/$(each).py &&) true
 	$(foreach each,pipe_read serving smp_memory allreduce,$(IN_JOB) benchmarks/$(each).py &&) true
 	$(foreach each,smp_pipeline smp_partition,$(IN_JOB) benchmarks/$(each).py --rounds 3 &&) true
 # A source archive of each distribution, and the wheel built from that archive. The wheel of tidemill brings the others.

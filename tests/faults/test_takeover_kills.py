@@ -17,6 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tidemill.server.client import own_client
 from tidemill.testing import Service
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "packages/tidemill/tests/doubles"))
@@ -147,3 +148,40 @@ def test_no_job_is_lost_or_runs_twice(kills: int, pair: list[Service], jobs_of: 
         assert len(log) == len(set(log)), "every line once"
         assert "END" in log
     print(f"{kills} kills, {len(acknowledged)} jobs, {pair[0].log.count('standby.takes_over')} takeovers")
+
+
+def test_a_viewer_hears_what_changes_through_any_service_and_of_a_takeover(pair: list[Service], jobs_of: Any) -> None:
+    leader = json.loads((pair[0].state_dir / "service.json").read_text())["pid"]
+    first, second = sorted(pair, key=lambda each: each.pid != leader)
+    sagemaker, viewer, jobs = client_of(first), own_client_of(second), jobs_of(first)
+    models = [{"Kind": "model"}]
+
+    def create(client: Any, name: str) -> None:
+        container = {"Image": "x/tensorflow-inference:2.19.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
+        role = "arn:aws:iam::000000000000:role/SageMakerRole"
+        client.create_model(ModelName=name, PrimaryContainer=container, ExecutionRoleArn=role)
+
+    token = viewer.wait_for_changes(Interests=models)["Token"]
+    create(sagemaker, "a")
+    heard = viewer.wait_for_changes(Interests=models, Token=token)
+    assert heard["Changes"] == [{"Kind": "model", "Names": ["a"]}], "the standby asks the service that leads"
+    first.kill()
+    jobs.wait_until(lambda: _everything(viewer, models, heard["Token"]), "the second service leads")
+    token = viewer.wait_for_changes(Interests=models)["Token"]
+    create(client_of(second), "b")
+    assert viewer.wait_for_changes(Interests=models, Token=token)["Changes"] == [{"Kind": "model", "Names": ["b"]}]
+    first.start()
+
+
+def own_client_of(service: Service) -> Any:
+    keys = json.loads((service.state_dir / "keys.json").read_text())
+    session = boto3.Session(keys["access_key_id"], keys["secret_access_key"], region_name="us-west-2")
+    return own_client(session, service.url)
+
+
+def _everything(viewer: Any, interests: list[dict[str, str]], token: str) -> bool:
+    """Return whether a service that does not know the token says that anything may have changed."""
+    try:
+        return bool(viewer.wait_for_changes(Interests=interests, Token=token, WaitSeconds=1)["Everything"])
+    except (BotoCoreError, ClientError):
+        return False

@@ -1,6 +1,7 @@
 """The views of endpoints: what serves, requests over time, the form that asks, the log, changes and the end."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,7 @@ def test_requests_are_curves_and_errors_are_told(
     for title in ("Requests per second", "Latency in ms", "Errors per second"):
         expect(page.get_by_text(title, exact=True)).to_be_visible()
     expect(page.get_by_role("button", name="p99")).to_be_visible()
+    page.get_by_role("figure", name=re.compile("Memory")).locator("canvas").wait_for()
     page.get_by_role("button", name="Show the log").click()
     expect(page.get_by_role("region", name="Lines of the log").get_by_text("server.ready")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "no sideways scrolling"

@@ -36,7 +36,7 @@ export function Resources({ kind, name, isLive }: ResourcesProps) {
   if (found.error !== undefined && !found.value) return <Failure error={found.error} retry={found.reload} />;
   if (!found.value) return null;
   if (found.value.every((instance) => instance.TimesMs.length === 0)) {
-    return <p class="quiet">{isLive ? "There is no sample yet: the first comes a second after the instance has started." : "This job has no samples of its instances."}</p>;
+    return <p class="quiet">{isLive ? "There is no sample yet: the first comes a second after the instance has started." : "There are no samples of its instances."}</p>;
   }
   return (
     <>

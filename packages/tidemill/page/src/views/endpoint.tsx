@@ -13,6 +13,7 @@ import { Failure } from "../parts/failure";
 import { Figures } from "../parts/figures";
 import { Log } from "../parts/log";
 import { RequestForm } from "../parts/request_form";
+import { Resources } from "../parts/resources";
 import { State } from "../parts/state";
 import { Text } from "../parts/text";
 import { tensorText } from "../request_body";
@@ -49,6 +50,10 @@ export default function EndpointView({ params, query }: ViewProps) {
               <RequestForm endpoint={value} variants={variants} />
             </section>
           )}
+          <section>
+            <h2>Resources</h2>
+            <Resources kind="endpoint" name={name} isLive={value.EndpointStatus !== "Failed"} />
+          </section>
           <Logs name={name} variants={variants} query={query} />
           <EndpointUpdate endpoint={value} onChange={endpoint.reload} />
         </>
