@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, IncompleteReadError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidemill_tensorflow.s3 import failures, reading, writing
 from tidemill_tensorflow.s3.location import Location
@@ -259,3 +262,119 @@ def test_parts_that_the_service_copies_are_neither_too_large_nor_too_small(rest:
     assert spans[0][0] == 0 and spans[-1][1] == length - 1
     assert all(first[1] + 1 == second[0] for first, second in itertools.pairwise(spans))
     assert all(MIN_PART <= last + 1 - start <= writing._MAX_COPY <= 5 << 30 for start, last in spans)
+
+
+# --- any sizes, with requests of a few bytes --------------------------------------------------------------------------
+PART = 8
+
+
+class Loose(Memory):
+    """Accepts parts of any size, as the tests make them small."""
+
+    def complete_multipart_upload(self, **given_: Any) -> None:
+        self.pretended_length = 1
+        super().complete_multipart_upload(**given_)
+        self.pretended_length = None
+
+
+@contextmanager
+def small_requests() -> Iterator[None]:
+    """Make requests so small that a few bytes need several of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "MIN_AHEAD", 4)
+        patch.setattr(reading, "MAX_AHEAD", 16)
+        patch.setattr(reading, "_CHUNK", 3)
+        patch.setattr(writing, "PART_SIZE", PART)
+        patch.setattr(writing, "_PARTS_PER_SIZE", 3)
+        patch.setattr(writing, "_MAX_COPY", 20)
+        yield
+
+
+places = st.tuples(st.integers(0, 70), st.integers(0, 40))
+
+
+@small_requests()
+@settings(max_examples=200)
+@given(st.binary(max_size=60), st.lists(places, max_size=8), st.lists(st.integers(0, 10), max_size=3))
+def test_any_reads_return_the_bytes_at_their_places(
+    content: bytes, reads: list[tuple[int, int]], breaks: list[int]
+) -> None:
+    memory = Memory(content)
+    reader = ObjectReader(memory, PLACE)
+    memory.breaks = breaks
+    for offset, length in reads:
+        assert read(reader, offset, length) == content[offset : offset + length]
+    assert all(body.is_closed for body in memory.bodies)
+    assert all(size > 0 for _, size in memory.ranges)
+
+
+@small_requests()
+@settings(max_examples=200)
+@given(
+    st.none() | st.binary(max_size=30),
+    st.booleans(),
+    st.lists(st.binary(max_size=30) | st.just("flush"), max_size=8),
+    st.booleans(),
+)
+def test_any_writes_are_one_object_at_each_flush_and_the_object_before_stays_until_then(
+    existing: bytes | None, append: bool, calls: list[Any], is_discarded: bool
+) -> None:
+    memory = Loose(existing)
+    writer = ObjectWriter(memory, PLACE, append=append)
+    written = (existing or b"") if append else b""
+    visible = existing
+    for call in calls:
+        if call == "flush":
+            writer.flush()
+            visible = written
+            assert not memory.uploads
+        else:
+            writer.append(memoryview(call))
+            written += call
+        assert memory.content == visible
+        assert writer.position == len(written)
+    if is_discarded:
+        writer.discard()
+        assert memory.content == visible
+    else:
+        writer.close()
+        assert memory.content == written, "also an empty object, as an empty file"
+    assert not memory.uploads
+
+
+@small_requests()
+@settings(max_examples=100)
+@given(st.binary(max_size=20), st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=5), st.integers(1, 6))
+def test_a_part_that_fails_at_any_place_leaves_the_object_and_no_upload(
+    existing: bytes, pieces: list[bytes], refused_part: int
+) -> None:
+    memory = Loose(existing)
+    memory.refuses_part = refused_part
+    writer = ObjectWriter(memory, PLACE, append=False)
+    whole = b"".join(pieces)
+    try:
+        for piece in pieces:
+            writer.append(memoryview(piece))
+        writer.close()
+    except failures.FilesystemError as error:
+        writer.discard()
+        assert "AccessDenied" in error.text
+        assert memory.content == existing
+    else:
+        assert memory.content == whole
+    assert not memory.uploads
+
+
+@small_requests()
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 40))
+def test_an_object_that_changes_between_reads_is_an_error_and_never_a_mixture(content: bytes, first: int) -> None:
+    memory = Memory(content)
+    reader = ObjectReader(memory, PLACE)
+    begin = read(reader, 0, first)
+    memory.content = bytes(255 - byte for byte in content)
+    try:
+        rest = read(reader, first, 60)
+    except failures.FilesystemError as error:
+        assert "PreconditionFailed" in error.text
+    else:
+        assert begin + rest == content[: first + len(rest)], "it was read ahead, or there is nothing behind the end"

@@ -66,11 +66,11 @@ def recurrent(kind: str) -> Any:
     ],
 )
 def test_recurrent_layers_are_compiled_for_each_batch_size(kind: str) -> None:
-    keras.backend.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
     try:
         model = recurrent(kind)
     finally:
-        keras.backend.set_floatx("float32")
+        keras.config.set_dtype_policy("float32")
 
     @tf.function
     def gradients_of(batch: Any) -> Any:

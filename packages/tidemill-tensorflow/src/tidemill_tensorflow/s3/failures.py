@@ -54,7 +54,7 @@ def as_filesystem_error(subject: object) -> Generator[None]:
         subject: The path that the error message names.
     """
     # Imported here, because a script that never uses S3 must not pay for this import.
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
     try:
         yield
@@ -64,6 +64,8 @@ def as_filesystem_error(subject: object) -> Generator[None]:
         code = _BY_STATUS.get(status, UNAVAILABLE if status >= 500 else UNKNOWN)
         words = f"{answer.get('Code', status)}: {answer.get('Message', 'no reason given')}"
         raise FilesystemError(code, f"{subject}: {words}") from error
+    except ParamValidationError as error:  # no request was sent: the path is no bucket or key, e.g. an empty key
+        raise FilesystemError(INVALID_ARGUMENT, f"{subject}: {error}") from error
     except BotoCoreError as error:
         code = UNAUTHENTICATED if "redentials" in type(error).__name__ else UNAVAILABLE
         raise FilesystemError(code, f"{subject}: {error}") from error

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill_tensorflow.s3.failures import FAILED_PRECONDITION, NOT_FOUND, FilesystemError, as_filesystem_error
+from tidemill_tensorflow.s3.failures import (
+    FAILED_PRECONDITION,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    FilesystemError,
+    as_filesystem_error,
+)
 from tidemill_tensorflow.s3.location import Location
 from tidemill_tensorflow.s3.reading import ObjectReader
 from tidemill_tensorflow.s3.writing import ObjectWriter
@@ -65,7 +71,7 @@ class S3Filesystem:
         """
         location = Location.parse(path)
         self._bucket(location)
-        self._made.add(location)
+        self._change_made(lambda made: made | {location})
 
     def status(self, path: str) -> Status:
         """Return the status of a path.
@@ -101,7 +107,8 @@ class S3Filesystem:
             names += [found["Key"][len(location.prefix) :] for found in page.get("Contents", [])]
         if not names and not self.status(path).is_directory:
             raise FilesystemError(FAILED_PRECONDITION, f"{location} is not a directory")
-        return [name for name in names if name]
+        # Without the object that marks the directory, and once if a name is that of an object and of a directory.
+        return list(dict.fromkeys(name for name in names if name))
 
     def delete_file(self, path: str) -> None:
         """Delete an object.
@@ -121,9 +128,12 @@ class S3Filesystem:
         Raises:
             FilesystemError: The directory is not empty.
         """
+        location = Location.parse(path)
         if self.children(path):
-            raise FilesystemError(FAILED_PRECONDITION, f"{Location.parse(path)} is not empty")
-        self._made.discard(Location.parse(path))
+            raise FilesystemError(FAILED_PRECONDITION, f"{location} is not empty")
+        if location.key and self._has_keys(location):  # the object that marks it, as S3's console writes one
+            self._delete(location, [{"Key": location.prefix}])
+        self._change_made(lambda made: made - {location})
 
     def delete_recursively(self, path: str) -> None:
         """Delete a directory and everything in it.
@@ -141,7 +151,7 @@ class S3Filesystem:
                 self._delete(location, batch)
                 batch = []
         self._delete(location, batch)
-        self._made = {made for made in self._made if not _is_within(made, location)}
+        self._change_made(lambda made: {each for each in made if not _is_within(each, location)})
 
     def copy(self, source: str, target: str) -> None:
         """Copy an object inside S3.
@@ -163,6 +173,8 @@ class S3Filesystem:
         status = self.status(source)
         if old == new:
             return
+        if _is_within(new, old) and status.is_directory:
+            raise FilesystemError(INVALID_ARGUMENT, f"{old} cannot be moved into itself: {new}")
         if not status.is_directory:
             self._copy(old, new)
             with as_filesystem_error(old):
@@ -171,10 +183,13 @@ class S3Filesystem:
         keys = list(self._keys(old))
         for key in keys:
             self._copy(old.child(key), new.child(new.prefix + key[len(old.prefix) :]))
-        self._made |= {new} if old in self._made else set()
         for start in range(0, len(keys), _KEYS_PER_DELETE):
             self._delete(old, [{"Key": key} for key in keys[start : start + _KEYS_PER_DELETE]])
-        self._made.discard(old)
+        self._change_made(lambda made: {_moved(each, old, new) if _is_within(each, old) else each for each in made})
+
+    def _change_made(self, change: Callable[[set[Location]], set[Location]]) -> None:
+        with self._lock:  # TensorFlow calls from several threads
+            self._made = change(self._made)
 
     @property
     def _client(self) -> Any:
@@ -230,6 +245,11 @@ def _copies() -> Any:
 
 def _is_within(location: Location, directory: Location) -> bool:
     return location == directory or (location.bucket == directory.bucket and location.key.startswith(directory.prefix))
+
+
+def _moved(location: Location, old: Location, new: Location) -> Location:
+    """Return where a location is after the directory around it has moved."""
+    return Location(new.bucket, (new.prefix + location.key[len(old.prefix) :]).rstrip("/"))
 
 
 def _make_client() -> Any:

@@ -77,6 +77,11 @@ _ON_SIZES = """
     Range Reshape Squeeze StridedSlice Sub Sum
 """
 """Ops that compute sizes from other sizes."""
+_OF_LISTS = frozenset({"TensorListLength", "TensorListStack"})
+"""Ops whose results have the length of a list in their shapes or as a size."""
+_FIXED_LISTS = frozenset({"TensorListFromTensor", "TensorListReserve"})
+_CARRIES = frozenset({"Identity", "StatelessWhile", "TensorListSetItem", "While"})
+"""Ops from which a list comes as long as it was; the outputs of a loop are in the order of its inputs."""
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _SIZES = frozenset({"Const", "Rank", "Shape", "Size"})
 _SHAPED, _COMPUTED = frozenset(_BY_SHAPES.split()), _SIZES | frozenset(_ON_SIZES.split())
@@ -115,6 +120,8 @@ class _Scope:
     def shapes_follow(self) -> bool:
         """Return whether the shapes of all results follow from the shapes of the inputs."""
         for node in self.nodes.values():
+            if node.op in _OF_LISTS and not self._has_fixed_length(_data(node)[0]):
+                return False
             if node.op in _SHAPED:
                 continue
             if node.op not in _BY_VALUES:
@@ -132,6 +139,14 @@ class _Scope:
                     given = zip(library[value.func.name].signature.input_arg, _data(node))
                     own = [argument.name for argument, reference in given if self._is_size(reference)]
                     yield value.func.name, frozenset(own if node.op in _CALLS else ())
+
+    def _has_fixed_length(self, reference: str) -> bool:
+        """Return whether a list has the length with which it was reserved; loops may push any number of elements."""
+        while (node := self.nodes.get(reference.partition(":")[0])) is not None:
+            if node.op not in _CARRIES:
+                return node.op in _FIXED_LISTS
+            reference = _data(node)[int(reference.rpartition(":")[2]) if ":" in reference else 0]
+        return False
 
     def _is_size(self, reference: str) -> bool:
         """Return whether a value is computed from constants and shapes alone."""
