@@ -89,7 +89,7 @@ def test_a_decision_is_read_by_the_next_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"variant": "xla"}', b"\xff\xfe", b'{"key": 1, "variant": {}}']
+    "content", [b"", b"{", b"[]", b'{"variant": "xla"}', b"\xff\xfe", b'{"key": 1, "variant": {}}', b"[" * 60_000]
 )
 def test_a_damaged_decision_is_none(tmp_path: Path, content: bytes) -> None:
     store = DecisionStore(tmp_path)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 if TYPE_CHECKING:
+    from tensorflow.core.framework.function_pb2 import FunctionDef
     from tensorflow.core.framework.graph_pb2 import GraphDef
     from tensorflow.core.framework.node_def_pb2 import NodeDef
 
-_NUMBERS = re.compile(r"_\d+")
-_OF_PROCESS = frozenset({"_gradient_op_type", "_class", "_output_shapes"})
+_NUMBERS = re.compile(r"_\d+|(?<![\w.:])\d+")
+"""Numbers in names, and names that are numbers, as functions give them to variables without a name."""
+_OF_PROCESS = frozenset({"_gradient_op_type", "_class", "_output_shapes", "_user_specified_name"})
 """Attributes that differ from process to process, or that follow from others."""
 
 
@@ -24,10 +26,9 @@ def fingerprint(graph_def: GraphDef) -> str:
     digest = hashlib.sha256()
     for node in graph_def.node:
         _add(digest, node)
-    for function in sorted(graph_def.library.function, key=lambda each: _neutral(each.signature.name)):
-        digest.update(_neutral(function.signature.name).encode())
-        for node in function.node_def:
-            _add(digest, node)
+    # By their content, too: names that differ in numbers alone have another order in each process.
+    for name, content in sorted(map(_of_function, graph_def.library.function)):
+        digest.update(f"{name} {content}".encode())
     return digest.hexdigest()
 
 
@@ -42,6 +43,13 @@ def machine() -> str:
     except OSError:
         pass
     return f"{tf.version.VERSION} {tf.version.GIT_VERSION} {model} {len(os.sched_getaffinity(0))}"
+
+
+def _of_function(function: FunctionDef) -> tuple[str, str]:
+    digest = hashlib.sha256()
+    for node in function.node_def:
+        _add(digest, node)
+    return _neutral(function.signature.name), digest.hexdigest()
 
 
 def _add(digest: hashlib._Hash, node: NodeDef) -> None:

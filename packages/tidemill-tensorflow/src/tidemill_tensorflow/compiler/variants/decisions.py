@@ -38,7 +38,7 @@ class DecisionStore:
         """Return the variant chosen for a step, or None if no decision is stored or its file is damaged."""
         try:
             stored = json.loads(_read(self._path(key)))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(stored, dict) or stored.get("key") != _full(key):
             return None
