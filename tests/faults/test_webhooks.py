@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import os
 import re
 import socket
 import subprocess
@@ -150,9 +151,10 @@ def test_a_kill_of_the_service_loses_and_reorders_nothing(
 
 
 def test_the_owner_can_try_a_webhook(service: Service, receiver: Receiver) -> None:
-    def tidemill(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    def tidemill(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "tidemill.cli", *arguments, "--state-dir", str(service.state_dir)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        environment = os.environ | variables
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
     receiver.status = 200
     tried = tidemill("webhooks", "test", "team")
@@ -169,6 +171,11 @@ def test_the_owner_can_try_a_webhook(service: Service, receiver: Receiver) -> No
     listed = tidemill("webhooks", "list").stdout
     assert "silent" in listed
     assert SECRET not in listed
+    config = service.state_dir.parent / "webhooks.toml"
+    config.write_text(f'[webhooks.team]\nurl = "https://team.example/"\nsecret = "{SECRET}"\n')
+    for form in ((), ("--json",), ("--origin",)):
+        shown = tidemill("config", "show", *form, TIDEMILL_CONFIG=str(config)).stdout
+        assert ("team.example" in shown, SECRET in shown) == (True, False), shown
 
 
 def test_the_receiver_of_the_page_accepts_what_is_signed_and_nothing_else(receiver: Receiver) -> None:

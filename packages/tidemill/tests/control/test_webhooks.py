@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from tidemill.control.webhooks.deliveries import Deliveries
 from tidemill.control.webhooks.outbox import NOTICE, Notice, Outbox
@@ -123,7 +124,7 @@ def database(tmp_path: Path):
 
 
 def webhook(**members: Any) -> Webhook:
-    return Webhook(url="https://receiver.example/hook", secret=SECRET, **members)
+    return Webhook(url="https://receiver.example/hook", secret=SecretStr(SECRET), **members)
 
 
 def test_each_change_of_a_state_arrives_once_and_others_do_not(database: SqliteDatabase) -> None:
@@ -245,14 +246,14 @@ def test_a_clock_that_was_set_back_does_not_change_the_order(
         ({"url": "https://user:secret@host/"}, "'host/'"),
         ({"url": "https://host/a b"}, "percent-encoded"),
         ({"url": "https://host/\r\nx: y"}, "percent-encoded"),
-        ({"secret": "short"}, "5 characters"),
+        ({"secret": SecretStr("short")}, "5 characters"),
         ({"events": ("Failed",)}, "'Failed'"),
         ({"events": ("jobs:Failed",)}, "'jobs:Failed'"),
     ],
 )
 def test_a_webhook_that_cannot_work_is_refused(members: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named) as caught:
-        Webhook(**{"url": "https://host/", "secret": SECRET, **members})
+        Webhook(**{"url": "https://host/", "secret": SecretStr(SECRET), **members})
     assert "user:secret" not in str(caught.value)
     assert SECRET not in repr(webhook())
     with pytest.raises(ValueError, match="'a/b'"):

@@ -1,13 +1,16 @@
 """Tuning jobs by boto3, without a driver: what is kept of a request, and what its trainings would get."""
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tidemill.control.resources import TUNING_JOB
 from tidemill.control.tuning.definition import definitions_of, trial_name
 from tidemill.core.tuning import TuningStatus
+from tidemill.services.sagemaker.state_changes import state_change
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 KEYS = ["1f3a0c6e-0000-4000-8000-000000000001", "1f3a0c6e-0000-4000-8000-000000000002"]
@@ -69,6 +72,11 @@ def test_a_definition_becomes_the_request_of_its_trainings(
     assert [each["DefinitionName"] for each in found["TrainingJobDefinitions"]] == ["first", "second"]
     (listed,) = sagemaker.list_hyper_parameter_tuning_jobs()["HyperParameterTuningJobSummaries"]
     assert listed["HyperParameterTuningJobArn"] == arn and listed["ObjectiveStatusCounters"]["Pending"] == 0
+    event = state_change(stage.records.get(TUNING_JOB, "tuned"), previous="", delivery="d", region="us-west-2")
+    assert (event["detail-type"], event["resources"]) == ("SageMaker HyperParameter Tuning Job State Change", [arn])
+    detail = json.loads(json.dumps(event["detail"]))
+    assert detail["CreationTime"] == round(found["CreationTime"].timestamp() * 1000)
+    assert detail["HyperParameterTuningJobConfig"] == found["HyperParameterTuningJobConfig"]
 
 
 def test_a_request_whose_trainings_could_not_run_is_refused(

@@ -4,10 +4,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar
 from urllib.parse import urlsplit
+
+from pydantic import SecretStr  # which no dump or message shows
 
 SIGNATURE_HEADER = "x-tidemill-signature"
 TIMESTAMP_HEADER = "x-tidemill-timestamp"
@@ -34,7 +36,7 @@ class Webhook:
     """
 
     url: str
-    secret: str = field(repr=False)
+    secret: SecretStr
     events: tuple[str, ...] = ("*:*",)
     retry_s: float = 86_400.0
 
@@ -49,9 +51,10 @@ class Webhook:
             )
         if any(not 33 <= ord(character) <= 126 for character in self.url):
             raise ValueError("the url has characters that must be percent-encoded")
-        if len(self.secret) < _SECRET_CHARS:
+        secret = self.secret.get_secret_value()
+        if len(secret) < _SECRET_CHARS:
             raise ValueError(
-                f"a secret of {len(self.secret)} characters can be guessed; expected at least {_SECRET_CHARS}, e.g. of"
+                f"a secret of {len(secret)} characters can be guessed; expected at least {_SECRET_CHARS}, e.g. of"
                 " `openssl rand -hex 32`"
             )
         for event in self.events:
@@ -82,7 +85,7 @@ class Webhook:
             timestamp: Seconds since the epoch, as in the header.
             body: Body of the request.
         """
-        digest = hmac.new(self.secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256)
+        digest = hmac.new(self.secret.get_secret_value().encode(), timestamp.encode() + b"." + body, hashlib.sha256)
         return f"sha256={digest.hexdigest()}"
 
 

@@ -81,7 +81,7 @@ def _serve_locked(
     configure_log(
         settings,
         state.service_log,
-        secrets=[keys.secret_access_key, *(each.secret for each in settings.webhooks.values())],
+        secrets=[keys.secret_access_key, *(each.secret.get_secret_value() for each in settings.webhooks.values())],
     )
     write_client_files(state, region=settings.region)
     url = listener_url(sockets.local)
