@@ -197,6 +197,11 @@ def test_a_log_of_any_text_is_shown_searched_and_linked(
     page.goto(page.url)  # a link to the line
     page.reload()
     expect(page.locator(".line.marked")).to_contain_text("filler line 12341")
+    lines.focus()
+    page.keyboard.press("k")
+    expect(page.locator(".line.marked")).to_contain_text("filler line 12340")
+    page.keyboard.press("Enter")
+    expect(page.locator(".whole")).to_contain_text("filler line 12340")
 
 
 def test_an_expression_that_would_never_end_is_given_up(page_of: Callable[..., Page], failed: str) -> None:
@@ -272,6 +277,46 @@ def test_a_job_is_run_again_with_changes_and_deleted(page_of: Callable[..., Page
     expect(row(page, "again-one")).to_have_count(0)
     with pytest.raises(jobs.sagemaker.exceptions.ClientError):
         jobs.describe("again-one")
+
+
+def test_processing_and_tuning_jobs_have_views_and_can_be_run_again(page_of: Callable[..., Page], jobs: Any) -> None:
+    request = jobs.request("print('loss: 1')", name="tuned-one")
+    definition = {
+        "AlgorithmSpecification": {**request["AlgorithmSpecification"], "MetricDefinitions": METRICS[:1]},
+        "StaticHyperParameters": request["HyperParameters"],
+        **{name: request[name] for name in ("RoleArn", "OutputDataConfig", "ResourceConfig", "StoppingCondition")},
+    }
+    jobs.sagemaker.create_hyper_parameter_tuning_job(
+        HyperParameterTuningJobName="tuned-one",
+        HyperParameterTuningJobConfig={
+            "Strategy": "Random",
+            "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+            "ParameterRanges": {"ContinuousParameterRanges": [{"Name": "rate", "MinValue": "0", "MaxValue": "1"}]},
+            "ResourceLimits": {"MaxNumberOfTrainingJobs": 1, "MaxParallelTrainingJobs": 1},
+        },
+        TrainingJobDefinition=definition,
+    )
+    jobs.sagemaker.create_processing_job(
+        ProcessingJobName="prepared-one",
+        RoleArn=request["RoleArn"],
+        AppSpecification={"ImageUri": IMAGE, "ContainerEntrypoint": ["python3", "-c", "print('rows: 3')"]},
+        ProcessingResources={"ClusterConfig": {"InstanceType": "local", "InstanceCount": 1, "VolumeSizeInGB": 1}},
+    )
+    page = page_of("jobs?kind=processing&kind=tuning")
+    expect(row(page, "prepared-one")).to_contain_text("Completed")
+    expect(row(page, "tuned-one")).to_contain_text("1 of 1 trainings")
+    row(page, "prepared-one").get_by_role("link").click()
+    expect(page.get_by_role("region", name="Lines of the log")).to_contain_text("rows: 3")
+    expect(page.locator(".phases")).to_contain_text("Completed")
+    for path, name in (("processing/prepared-one", "prepared-two"), ("tuning/tuned-one", "tuned-two")):
+        page.goto(f"/_tidemill/jobs/{path}?tab=again")
+        page.get_by_role("textbox", name="Name", exact=True).fill(name)
+        page.get_by_role("button", name="Start the job").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+    again = jobs.sagemaker.describe_processing_job(ProcessingJobName="prepared-two")
+    assert again["AppSpecification"]["ContainerEntrypoint"][2] == "print('rows: 3')"
+    tuned = jobs.sagemaker.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName="tuned-two")
+    assert tuned["HyperParameterTuningJobConfig"]["ResourceLimits"]["MaxNumberOfTrainingJobs"] == 1
 
 
 def test_a_telephone_shows_jobs_without_sideways_scrolling(

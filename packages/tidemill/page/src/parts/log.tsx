@@ -58,10 +58,14 @@ export function Log({ group, stream, isLive }: LogProps) {
   };
   const press = (event: KeyboardEvent): void => {
     if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) return;
+    const isOnLines = !(event.target instanceof HTMLButtonElement);
     if (event.key === "/") document.getElementById("log-search")?.focus();
     else if (event.key === "n") goTo(search?.after((marked ?? -1) + 1));
     else if (event.key === "N") goTo(search?.before(marked ?? 0));
     else if (event.key === "f") setFollows(!follows);
+    else if (event.key === "j") goTo(Math.min((marked ?? lines.firstKept - 1) + 1, lines.count - 1));
+    else if (event.key === "k") goTo(Math.max((marked ?? lines.count) - 1, lines.firstKept));
+    else if (event.key === "Enter" && isOnLines && marked !== null) setOpen(marked);
     else return;
     event.preventDefault();
   };
