@@ -38,11 +38,13 @@ PROMISES = {
     ],
     "It answers requests that are signed with one of its keys, and refuses all others. There are two exceptions:"
     " `GET /healthz` returns the version, the isolation mode and whether scripts start warm, and"
-    " `GET /v2/credentials/...` returns the keys of a job to those who know its secret path.": [
+    " `GET /v2/credentials/...` returns the keys of a job to those who know its secret path."
+    " Below `/_tidemill/`, a session of the page or a token for metrics takes the place of the signature.": [
         f"{STACK}/wire/test_container_credentials.py::*",
         f"{STACK}/wire/test_hostile.py::test_a_bad_request_is_refused",
         f"{STACK}/wire/test_sigv4.py::*",
         "tests/contract/test_security.py::test_a_request_that_is_not_signed_gets_nothing_but_the_health_of_the_service",
+        "tests/contract/test_monitoring.py::test_only_a_token_that_is_valid_now_reads_the_metrics",
     ],
     "Nobody keeps others out by idle connections. Connections without a signed request so far: at most 64 per user "
     "of the machine, per address for other machines, for longer than 5 seconds; at most three quarters of all "
