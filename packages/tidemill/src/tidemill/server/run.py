@@ -102,12 +102,7 @@ def _serve_locked(
         app.begin_leases()
         record.publish(state)
         is_started = True
-        moved = None if settings.port_is_chosen or sockets.public else moved_port(url, wanted=settings.port)
-        if moved:
-            _log.warning("service.port_taken", reason=moved)
-        if sockets.public is not None:
-            _log.info("service.public", url=sockets.public_url, tls=sockets.tls is not None)
-        _log.info("service.started", url=url, pid=record.pid, state_dir=str(state.root), region=settings.region)
+        _log_start(settings, record, sockets, state_dir=str(state.root))
         ready.announce(url)
 
     def ending() -> None:
@@ -129,6 +124,15 @@ def _serve_locked(
             serve_until_signal(app, sockets, limits=limits, stop=stop, started=started, ending=ending, proxy=proxy)
         )
     _log.info("service.ended", url=url)
+
+
+def _log_start(settings: Settings, record: ServiceRecord, sockets: Sockets, *, state_dir: str) -> None:
+    moved = None if settings.port_is_chosen or sockets.public else moved_port(record.url, wanted=settings.port)
+    if moved:
+        _log.warning("service.port_taken", reason=moved)
+    if sockets.public is not None:
+        _log.info("service.public", url=sockets.public_url, tls=sockets.tls is not None)
+    _log.info("service.started", url=record.url, pid=record.pid, state_dir=state_dir, region=settings.region)
 
 
 def _connections_wanted(settings: Settings) -> int:

@@ -51,7 +51,7 @@ async def open_gateway(
         monitors: What monitors use.
     """
     settings, state = start.settings, start.state
-    records, objects, clock = stores.records, stores.objects, stores.clock
+    objects = stores.objects
     of_places = open_places(start, stores, executors, drivers)
     operations = (
         sagemaker["tidemill"],
@@ -61,24 +61,7 @@ async def open_gateway(
     )
     own, page = open_page(start, stores, access, operations, monitors.page)
     handed_files = HandedFiles(objects.contents.disk, limit_bytes=settings.object_max_bytes)
-    services: dict[str, Service] = {
-        **sagemaker,
-        "logs": open_logs(start, stores),
-        "sts": StsService(access.credentials),
-        "iam": IamService(
-            UserKeys(records, clock=clock), access.iam_roles, access.roles, owner=access.owner.access_key_id
-        ),
-        "kms": KmsService(access.kms),
-        "tidemill": own,
-        "s3": S3Service(
-            objects,
-            access.kms,
-            access.rules,
-            region=settings.region,
-            handed_files=handed_files,
-            records_encryption=settings.encryption == "record",
-        ),
-    }
+    services = {**sagemaker, "tidemill": own, **_others(start, stores, access, handed_files)}
     if executors.agents is not None:
         services["tidemill-instances"] = InstancesService(executors.agents)
     if objects.contents.new is objects.contents.disk:
@@ -94,7 +77,7 @@ async def open_gateway(
         region=settings.region,
         allowed_hosts=(*settings.allowed_hosts, settings.host.strip("[]")),
         answers_aws=lambda: state.proxy_tokens.exists(),
-        clock=clock,
+        clock=stores.clock,
         is_certain=stores.is_certain,
         refuses_encryption=refuses_encryption,
         page=page,
@@ -107,6 +90,25 @@ async def open_gateway(
             "warm": "on" if settings.warm else "off",
         },
     )
+
+
+def _others(start: Startup, stores: Stores, access: Access, handed_files: HandedFiles) -> dict[str, Service]:
+    """Return the services beside SageMaker's, by botocore's names."""
+    settings, keys = start.settings, UserKeys(stores.records, clock=stores.clock)
+    return {
+        "logs": open_logs(start, stores),
+        "sts": StsService(access.credentials),
+        "iam": IamService(keys, access.iam_roles, access.roles, owner=access.owner.access_key_id),
+        "kms": KmsService(access.kms),
+        "s3": S3Service(
+            stores.objects,
+            access.kms,
+            access.rules,
+            region=settings.region,
+            handed_files=handed_files,
+            records_encryption=settings.encryption == "record",
+        ),
+    }
 
 
 def _authorizer(start: Startup, stores: Stores, access: Access) -> Authorization:
