@@ -285,6 +285,12 @@ PROMISES = {
         "tests/faults/test_webhooks.py::*",
         f"{STACK}/control/test_webhooks.py::test_a_webhook_that_cannot_work_is_refused",
     ],
+    "What changes is told, and what instances use and write for TensorBoard is shown, only to those who may describe"
+    " the job or endpoint; event files in S3 only to those who may also read these objects. The files of users are read"
+    " in a process of limited time and memory.": [
+        f"{STACK}/services/test_changes.py::*",
+        f"{STACK}/services/test_scalars.py::*",
+    ],
     "Log lines cannot forge events of the service, and `tidemill logs` removes terminal control sequences unless"
     " `--raw` is given. No message of the command line or of the SDK's exceptions contains them.": [
         f"{STACK}/cli/test_text.py::test_the_message_of_an_error_holds_no_control_characters",
