@@ -4,9 +4,10 @@
 
 Jobs are put into the store's records and lines into the segments of a log, then a service starts on that state. A
 headless Chromium opens the table of jobs, searches it, sorts it and scrolls through it; then it opens the log, scrolls
-from its begin to its end, and follows it while a writer appends lines. A `PerformanceObserver` notes the tasks of the
-browser's main thread that take over 50 ms, which are those that browsers report. On a busy machine they have waited for
-a processor, so the longest CPU time of a task is taken from the browser's trace, too.
+from its begin to its end, and follows it while a writer appends lines; at last it draws a curve of 100,000 points.
+A `PerformanceObserver` notes the tasks of the browser's main thread that take over 50 ms, which are those that browsers
+report. On a busy machine they have waited for a processor, so the longest CPU time of a task is taken from the
+browser's trace, too.
 
 Waiting is measured, too: how long the table and the log take until they show something, and what CPU the service needs
 for a viewer while nothing changes.
@@ -24,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from tidemill.control.jobs import TRAINING
 from tidemill.core.clock import SystemClock
@@ -43,6 +44,7 @@ STREAM = f"{LOGGED}/algo-1-1700000000"
 BEGUN_MS = 1_700_000_000_000
 BLOCK = 1000
 STREAMED = 200
+DRAWN = 100_000
 OBSERVE = """
   window.longTasks = [];
   new PerformanceObserver((list) => {
@@ -96,6 +98,7 @@ def main() -> None:
                 tasks = Tasks(browser, page)
                 measure_table(tasks, page, service, options.jobs)
                 measure_log(tasks, page, options.lines, stream)
+                measure_curves(tasks, page)
                 browser.close()
 
 
@@ -271,6 +274,36 @@ def follow(tasks: Tasks, page: Page, count: int, stream: Path) -> None:
     ended.set()
     writer.join()
     tasks.report(f"following {10 * STREAMED:,} lines a second")
+
+
+def measure_curves(tasks: Tasks, page: Page) -> None:
+    """Draw a curve of 100,000 points, where the page asks for 2,000 of them."""
+
+    def ask_for_all(route: Route) -> None:
+        if route.request.headers.get("x-amz-target") == "Tidemill.GetMetricPoints":
+            route.continue_(post_data=json.dumps({**(route.request.post_data_json or {}), "MaxPoints": DRAWN}))
+        else:
+            route.continue_()
+
+    page.route("**/_tidemill/call/tidemill/", ask_for_all)
+    begun_s = time.perf_counter()
+    page.goto(f"/_tidemill/jobs/training/{LOGGED}?tab=metrics")
+    figure = page.get_by_role("figure", name="loss")
+    figure.locator("canvas").wait_for(timeout=300_000)
+    report("curve", f"{time.perf_counter() - begun_s:.2f} s")
+    figure.get_by_text("Values as a table").click()
+    points = figure.get_by_role("region", name="summary").get_by_role("cell").first.inner_text()
+    tasks.report(f"drawing {points} points")
+    smoothing = page.get_by_label("Smoothing")
+    for _ in range(40):
+        smoothing.press("ArrowRight")
+    page.get_by_label("Logarithmic").check()
+    page.get_by_label("By").select_option("relative time")
+    page.get_by_label("By").select_option("step")
+    cursor = figure.get_by_role("slider")
+    for key in ("Home", *["PageUp"] * 5, "+", "+", *["ArrowRight"] * 20, "-", "End"):
+        cursor.press(key)
+    tasks.report("smoothing, scaling, zooming")
 
 
 def report(what: str, figure: Any, write: Callable[[str], None] = print) -> None:

@@ -60,9 +60,11 @@ export const ROUTES: readonly Route[] = [
 
 /** The route of a path below `/_tidemill/`, without a slash at its begin; null if there is none. */
 export function findRoute(path: string): Found | null {
-  const segments = path.split("/").filter((segment, index, all) => segment || index < all.length - 1);
+  const segments = path.split("/");
+  // A slash at the end says nothing, but in what `*` takes: the key of an object may end so.
+  const closed = segments.length > 1 && segments.at(-1) === "" ? segments.slice(0, -1) : segments;
   for (const route of ROUTES) {
-    const params = matched(route.path.split("/"), segments);
+    const params = matched(route.path.split("/"), route.path.endsWith("*") ? segments : closed);
     if (params) return { route, params };
   }
   return null;

@@ -29,6 +29,9 @@ export interface Summary {
 /** x of all series, and their values there: null is a gap, undefined is a place where only other series have a point. */
 export type Aligned = [number[], ...(number | null | undefined)[][]];
 
+/** The greatest x that has a place: beyond, neighboring steps would be one number. Points without a time have none. */
+const FARTHEST = 1e15;
+
 /** Return the points of a series by ascending x; steps repeat and go back when a job starts again. */
 export function columnsOf(series: Series, given: "step" | "time", wanted: XKind): Columns {
   const { points, times } = series;
@@ -41,7 +44,7 @@ export function columnsOf(series: Series, given: "step" | "time", wanted: XKind)
     const point = points[i]!;
     x[i] = byTime && given === "step" ? (times?.[i] ?? NaN) : point[0];
     y[i] = point[1];
-    ascending &&= i === 0 || x[i]! >= x[i - 1]!;
+    ascending &&= Math.abs(x[i]!) <= FARTHEST && (i === 0 || x[i]! >= x[i - 1]!);
   }
   const sorted = ascending ? { x, y } : byX(x, y);
   return wanted === "relative" ? sinceFirst(sorted) : sorted;
@@ -101,19 +104,31 @@ export function thinned({ x, y }: Columns, from: number, to: number, buckets: nu
   return kept;
 }
 
-/** Return the points of several series at all their x; values that are not finite, or not positive if `log`, are gaps. */
+/** The sizes of values that a chart draws: its axes have no ticks beyond, and would be computed without end. */
+const [LEAST, GREATEST] = [1e-30, 1e30];
+
+/**
+ * Return the points of several series at all their x; values that cannot be drawn are gaps: those that are not finite, or,
+ * if `log`, not positive.
+ */
 export function aligned(all: readonly Columns[], log: boolean): Aligned {
   const places = [...new Set(all.flatMap(({ x }) => Array.from(x)))].sort((a, b) => a - b);
   const at = new Map(places.map((x, index) => [x, index]));
   const values = all.map(({ x, y }) => {
     const row: (number | null | undefined)[] = new Array(places.length).fill(undefined);
     for (let i = 0; i < x.length; i++) {
-      const value = y[i]!;
-      row[at.get(x[i]!)!] = Number.isFinite(value) && (!log || value > 0) ? value : null;
+      row[at.get(x[i]!)!] = drawnValue(y[i]!, log);
     }
     return row;
   });
   return [places, ...values];
+}
+
+function drawnValue(value: number, log: boolean): number | null {
+  const size = Math.abs(value);
+  if (!(size <= GREATEST)) return null;
+  if (log) return value >= LEAST ? value : null;
+  return size >= LEAST ? value : 0;
 }
 
 /** Return the points with these indices. */
@@ -148,7 +163,7 @@ export function summaryOf({ y }: Columns): Summary {
 /** Return the number of values that a logarithmic axis cannot show. */
 export function notPositive(all: readonly Columns[]): number {
   let count = 0;
-  for (const { y } of all) for (const value of y) if (value <= 0) count++;
+  for (const { y } of all) for (const value of y) if (value < LEAST) count++;
   return count;
 }
 
@@ -160,8 +175,7 @@ export function nearest(x: ArrayLike<number>, wanted: number): number {
 }
 
 function byX(x: Float64Array, y: Float64Array): Columns {
-  // Points without a time are left out: they have no place.
-  const order = Array.from(x.keys()).filter((i) => !Number.isNaN(x[i]!));
+  const order = Array.from(x.keys()).filter((i) => Math.abs(x[i]!) <= FARTHEST);
   order.sort((a, b) => x[a]! - x[b]! || a - b);
   return picked({ x, y }, order);
 }

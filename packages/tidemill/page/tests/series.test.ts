@@ -69,6 +69,14 @@ test("series with other x are aligned, and what cannot be drawn is a gap", () =>
   assert.equal(notPositive([one, other]), 1);
 });
 
+test("what no axis can show is a gap, and what is next to nothing is zero", () => {
+  const far = { x: Float64Array.of(1, 2, 3, 4), y: Float64Array.of(1e300, -1e31, 1e-40, 5) };
+  assert.deepEqual(aligned([far], false)[1], [null, null, 0, 5]);
+  assert.deepEqual(aligned([far], true)[1], [null, null, null, 5]);
+  const steps = { label: "loss", points: [[1, 5], [1e300, 4], [2, 3]] as [number, number][] };
+  assert.deepEqual([...columnsOf(steps, "step", "step").x], [1, 2]);
+});
+
 test("a summary has the finite extremes and the true ends", () => {
   const y = Float64Array.of(3, NaN, 1, 7);
   assert.deepEqual(summaryOf({ x: Float64Array.of(1, 2, 3, 4), y }), { count: 4, first: 3, last: 7, min: 1, max: 7 });

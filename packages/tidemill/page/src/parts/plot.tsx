@@ -5,6 +5,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
 import { axisTimes, elapsed, tickFigure } from "../axis_text";
+import { logarithmic } from "../scales";
 import type { Aligned, Series, XKind } from "../series";
 
 /** How one row of the data is drawn. `color` is the number of a series, which also chooses the dashes. */
@@ -39,6 +40,12 @@ const DASHES: readonly number[][] = [[], [10, 5], [2, 4], [10, 4, 2, 4]];
 const STEPS = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
 const SECONDS = [0.001, 0.01, 0.1, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 const DAYS = [2, 5, 10, 30, 100, 365].map((days) => days * 86_400);
+
+// uPlot's own ticks of a logarithmic axis never end where a power of ten has no exact form, e.g. 1e-30.
+const LOG_TICKS: Pick<uPlot.Axis, "splits" | "filter"> = {
+  splits: (_plot, _axis, low, high) => logarithmic(low, high),
+  filter: (_plot, splits) => splits,
+};
 
 /** Return the dashes of a series in CSS pixels. */
 export function dashesOf(color: number): readonly number[] {
@@ -123,7 +130,7 @@ function optionsOf(element: HTMLElement, current: { current: PlotProps }, pointe
     },
     axes: [
       { ...axis, incrs: x === "step" ? STEPS : [...SECONDS, ...DAYS], values: (_, splits) => labelsOf(x, splits), space: 70 },
-      { ...axis, size: 64, values: (_, splits) => splits.map((each) => (each == null ? "" : current.current.format(each))) },
+      { ...axis, ...(log ? LOG_TICKS : {}), size: 64, values: (_, splits) => splits.map((each) => (each == null ? "" : current.current.format(each))) },
     ],
     series: [
       {},

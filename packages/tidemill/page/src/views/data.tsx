@@ -18,7 +18,7 @@ export default function Data({ params, query }: ViewProps) {
   const { bucket, rest } = params;
   if (bucket === undefined) return <Buckets />;
   const key = query.get("object");
-  const prefix = query.get("prefix") ?? (rest ? `${rest}/` : "");
+  const prefix = query.get("prefix") ?? (rest && !rest.endsWith("/") ? `${rest}/` : (rest ?? ""));
   return (
     <>
       <h1>Data</h1>
