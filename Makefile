@@ -226,6 +226,8 @@ picture: .venv/ready jobs-environment ## the README's picture of a terminal, dra
 	rm -rf build/picture && mkdir -p build/picture && cd build/picture && $(abspath $(BIN))/tidemill examples get digits
 	cd build/picture && PATH=$(abspath $(BIN)):$$PATH PYTHONUNBUFFERED=1 python $(CURDIR)/docs/draw_terminal.py $(CURDIR)/docs/pictures/fit.svg \
 	  --title "A client trains a model on handwritten digits, deploys it and gets predictions" -- python digits/client.py
+screenshots: .venv/ready jobs-environment page ## the pictures of the page in docs/how-to/look-at-jobs.md, from a run (needs Chromium)
+	$(BIN)/python docs/take_screenshots.py docs/pictures/page
 lock: .venv/ready ## renew all pins (of one file: make lock-NAME, e.g. lock-dev, lock-tf-2.20, lock-tf-2.21-gpu)
 	$(BIN)/python requirements/compile_locks.py
 lock-%: .venv/ready

@@ -86,7 +86,8 @@ def test_names_and_contents_of_objects_are_only_ever_text(
     drawing = f'<svg xmlns="http://www.w3.org/2000/svg" onload="parent.document.body.dataset.hacked=1">{SCRIPT}</svg>'
     for name in names:
         body = drawing if name.endswith("svg") else SCRIPT
-        jobs.s3.put_object(Bucket=bucket, Key=name, Body=body.encode(), ContentType="text/html")
+        metadata = {"author": "<b>Ann</b>"}
+        jobs.s3.put_object(Bucket=bucket, Key=name, Body=body.encode(), ContentType="text/html", Metadata=metadata)
     jobs.s3.put_object(Bucket=bucket, Key="evil/../up.txt", Body=b"above")
     jobs.s3.put_object(Bucket=bucket, Key="up.txt", Body=b"must stay")
     page = page_of(f"data/{bucket}/evil")
@@ -99,6 +100,7 @@ def test_names_and_contents_of_objects_are_only_ever_text(
             expect(shown.get_by_role("img", name="evil/draw.svg").or_(shown.get_by_text("cannot show"))).to_be_visible()
         else:
             expect(shown.get_by_role("region", name="Content").get_by_text(SCRIPT)).to_be_visible()
+        expect(shown.get_by_text("<b>Ann</b>", exact=True)).to_be_visible()
         assert is_untouched(shown), name
     assert is_untouched(page)
     page.get_by_role("link", name="../", exact=True).click()

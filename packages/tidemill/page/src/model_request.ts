@@ -1,6 +1,6 @@
 /** Requests to models, answered at once or, by an asynchronous endpoint, as an object in S3. */
 
-import { listFolder, readObject } from "./objects";
+import { listFolder, placeOf, readObject, type Place } from "./objects";
 import { invoke, invokeAsync, s3, type InvokeOptions } from "./service";
 
 export interface Answer {
@@ -33,20 +33,15 @@ export async function sendRequest(endpoint: string, body: string, options: Invok
 export function sendAsync(output: string) {
   return async (endpoint: string, body: string, options: InvokeOptions): Promise<Answer> => {
     const begin = performance.now();
-    const { bucket, key } = placeIn(output);
+    const { bucket, key } = placeOf(output) ?? { bucket: "", key: "" };
     const input = `${key ? `${key.replace(/\/$/, "")}/` : ""}requests/${crypto.randomUUID()}`;
     await s3("PUT", bucket, input, {}, new Blob([body], { type: options.contentType ?? "" }), options);
     const accepted = await invokeAsync(endpoint, `s3://${bucket}/${input}`, options);
-    const places = [accepted.OutputLocation, accepted.FailureLocation].filter(Boolean).map(placeIn);
+    const places = [accepted.OutputLocation, accepted.FailureLocation].map(placeOf).filter((each) => each !== null);
     const location = await firstStored(places, options.signal);
     const bytes = await readObject(location.bucket, location.key, ANSWER_MAX_BYTES, options);
     return { contentType: options.accept ?? "", variant: "", bytes, milliseconds: performance.now() - begin, location };
   };
-}
-
-interface Place {
-  bucket: string;
-  key: string;
 }
 
 /** Wait until one of the objects exists. */
@@ -58,9 +53,4 @@ async function firstStored(places: readonly Place[], signal?: AbortSignal): Prom
     }
     await new Promise((resolve) => window.setTimeout(resolve, LOOK_MS));
   }
-}
-
-function placeIn(uri: string): Place {
-  const [bucket = "", ...steps] = uri.replace("s3://", "").split("/");
-  return { bucket, key: steps.join("/") };
 }

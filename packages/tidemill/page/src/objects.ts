@@ -23,6 +23,11 @@ export interface ListPage {
   next?: string;
 }
 
+export interface Place {
+  bucket: string;
+  key: string;
+}
+
 export interface ObjectHead {
   size: number;
   type: string;
@@ -32,6 +37,8 @@ export interface ObjectHead {
 }
 
 const PAGE_OBJECTS = 200;
+// Other headers of this begin are about the request.
+const ABOUT_OBJECT = /^x-amz-(meta-|server-side-encryption|storage-class|tagging-count|version-id)/;
 
 export async function listBuckets(options?: CallOptions): Promise<Bucket[]> {
   const text = await (await s3("GET", "", "", {}, null, options)).text();
@@ -64,7 +71,7 @@ export async function listBelow(bucket: string, prefix: string, options?: CallOp
 }
 
 /** Bucket and key of an S3 URI; null for another text. */
-export function placeOf(uri: string): { bucket: string; key: string } | null {
+export function placeOf(uri: string): Place | null {
   const match = /^s3:\/\/([^/]+)\/?([\s\S]*)$/.exec(uri);
   return match ? { bucket: match[1] ?? "", key: match[2] ?? "" } : null;
 }
@@ -89,7 +96,7 @@ export async function headObject(bucket: string, key: string, options?: CallOpti
     type: headers.get("content-type") ?? "",
     modified: headers.get("last-modified") ?? "",
     etag: headers.get("etag") ?? "",
-    metadata: [...headers].filter(([name]) => name.startsWith("x-amz-")).sort(),
+    metadata: [...headers].filter(([name]) => ABOUT_OBJECT.test(name)).sort(),
   };
 }
 

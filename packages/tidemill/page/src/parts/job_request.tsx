@@ -63,7 +63,7 @@ function Pairs({ title, pairs, areUris = false }: { title: string; pairs: [strin
   return (
     <section>
       <h2>{title}</h2>
-      <dl class="pairs">
+      <dl class="pairs stacked">
         {pairs.map(([name, value]) => (
           <div key={name}>
             <dt>{shown(name)}</dt>
