@@ -200,7 +200,7 @@ def test_following_goes_on_after_a_restart_of_the_service(
         assert tail.wait(60) == 0
 
 
-def test_ps_filters_and_compares(command: Command, two: tuple[str, str]) -> None:
+def test_ps_filters_and_compares(command: Command, jobs: Any, two: tuple[str, str]) -> None:
     one, other = two
     begin = one[:10]
     listed = command("ps", "--all", "--name", begin, "--kind", "training", "--json").json
@@ -223,6 +223,14 @@ def test_ps_filters_and_compares(command: Command, two: tuple[str, str]) -> None
         "metrics": {"loss": 0.5},
         "hyperparameters": {"rate": "0.5", "same": "1"},
     }
+    running = f"{begin}-running"
+    members = {"AlgorithmSpecification": jobs.describe(one)["AlgorithmSpecification"]}
+    jobs.create("import time; print('loss=0.125', flush=True); time.sleep(600)", name=running, **members)
+    jobs.wait_for_line(running, "loss=0.125")
+    latest = command("ps", "--compare", "loss", "--name", running, "--json").json["jobs"][0]
+    assert (latest["status"], latest["metrics"]) == ("InProgress", {"loss": 0.125})
+    command("stop", running)
+    jobs.wait(running)
     unknown = command("ps", "--compare", "accuracy", "--name", begin)
     assert unknown.code == 1
     assert "no job of the list has the metric accuracy; there are loss" in unknown.err

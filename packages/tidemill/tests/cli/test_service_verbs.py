@@ -251,6 +251,9 @@ def test_following_ends_with_the_job(tidemill: Run, toy: Toy, variables: dict[st
     ) as follower:
         assert follower.stdout is not None
         assert follower.stdout.readline() == "first\n"
+        assert tidemill("down").returncode == 0  # the next service has another port, which the follower finds
+        assert "does not answer; trying again" in follower.stdout.readline()
+        assert tidemill("up").returncode == 0
         toy(jobs={"digits": "Completed"}, logs={JOBS: {"digits/algo-1-1700000000": ["first", "last"]}})
         assert follower.stdout.read() == "last\n"
         assert follower.wait(60) == 0

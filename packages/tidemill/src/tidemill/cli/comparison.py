@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.kinds import TRAINING
+from tidemill.cli.kinds import LIVE, TRAINING
 from tidemill.cli.text import print_json, print_table
 from tidemill.core import hyperparameters as hps
 
@@ -22,10 +22,12 @@ class Comparison:
     Attributes:
         metrics: Names of metrics, in the order of the columns.
         jobs: Answers of DescribeTrainingJob, newest first.
+        values: By job, the last value of each metric.
     """
 
     metrics: tuple[str, ...]
     jobs: tuple[dict[str, Any], ...]
+    values: Mapping[str, Mapping[str, float]]
 
     @classmethod
     def of(
@@ -42,12 +44,13 @@ class Comparison:
         """
         names = tuple(dict.fromkeys(name for text in metrics for name in text.split(",") if name))
         jobs = tuple(service.describe(TRAINING, TRAINING.name(each)) for each in summaries)
-        known = {name for job in jobs for name in _metrics(job)}
+        values = {TRAINING.name(job): _metrics(service, job) for job in jobs}
+        known = {name for each in values.values() for name in each}
         unknown = [name for name in names if name not in known]
         if unknown and jobs:
             there = ", ".join(sorted(known)) or "none: metric_definitions or `tidemill train --metric` name them"
             raise CommandFailed(f"no job of the list has the metric {', '.join(unknown)}; there are {there}")
-        return cls(names, jobs)
+        return cls(names, jobs, values)
 
     def show(self, *, json: bool) -> None:
         """Print the comparison.
@@ -66,7 +69,7 @@ class Comparison:
             (
                 TRAINING.name(job),
                 TRAINING.status(job),
-                *(_figure(_metrics(job).get(name)) for name in self.metrics),
+                *(_figure(self.values[TRAINING.name(job)].get(name)) for name in self.metrics),
                 *(own_hyperparameters(job).get(name, "") for name in columns),
             )
             for job in self.jobs
@@ -74,7 +77,7 @@ class Comparison:
         print_table(("JOB", "STATUS", *(name.upper() for name in self.metrics), *columns), rows)
 
     def _entry(self, job: dict[str, Any]) -> dict[str, Any]:
-        values = _metrics(job)
+        values = self.values[TRAINING.name(job)]
         return {
             "name": TRAINING.name(job),
             "status": TRAINING.status(job),
@@ -89,8 +92,13 @@ class Comparison:
         return [name for name in names if len({each.get(name) for each in values}) > 1]
 
 
-def _metrics(job: dict[str, Any]) -> dict[str, float]:
-    return {each["MetricName"]: each["Value"] for each in job.get("FinalMetricDataList", ())}
+def _metrics(service: "NamedService", job: Mapping[str, Any]) -> dict[str, float]:
+    """Return the last value of each metric, also of a job that runs."""
+    if TRAINING.status(job) not in LIVE:
+        return {each["MetricName"]: each["Value"] for each in job.get("FinalMetricDataList", ())}
+    from tidemill.sdk.job_card import metric_points
+
+    return {name: points[-1][1] for name, points in metric_points(service.sdk, job).items() if points}
 
 
 def own_hyperparameters(job: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tidemill.sdk.markup import table
 _NAMESPACE = "/aws/sagemaker/TrainingJobs"
 _TERMINAL = ("Completed", "Failed", "Stopped")
 _MAX_CURVES = 4
+_MAX_METRICS = 40
 _MAX_POINTS = 200
 _MAX_FAILURE_CHARS = 2000
 _WIDTH, _HEIGHT = 280, 80
@@ -62,12 +63,13 @@ def card(description: Mapping[str, Any], curves: Mapping[str, Sequence[Point]], 
     return f"<div style='border-left:4px solid {color};padding-left:8px'>{''.join(parts)}</div>"
 
 
-def metric_points(session: Any, description: Mapping[str, Any]) -> dict[str, list[Point]]:
+def metric_points(session: Any, description: Mapping[str, Any], *, most: int = _MAX_METRICS) -> dict[str, list[Point]]:
     """Return the points of a job's metrics so far, at most 200 of each.
 
     Args:
         session: A `Session` of the SDK.
         description: Answer of DescribeTrainingJob.
+        most: Number of metrics, the first of the definitions. Default: all that SageMaker allows.
     """
     defined = description.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
     begin = description.get("TrainingStartTime")
@@ -88,7 +90,7 @@ def metric_points(session: Any, description: Mapping[str, Any]) -> dict[str, lis
                 "Stat": "Average",
             },
         }
-        for number, each in enumerate(defined[:_MAX_CURVES])
+        for number, each in enumerate(defined[:most])
     ]
     client = session.boto_session.client("cloudwatch", region_name=session.boto_region_name)
     answer = client.get_metric_data(
@@ -158,7 +160,7 @@ def html_of(session: Any, description: Mapping[str, Any]) -> str:
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        curves = metric_points(session, description)
+        curves = metric_points(session, description, most=_MAX_CURVES)
     except (BotoCoreError, ClientError):
         return card(description, {}, now=datetime.now(UTC))
     return card(description, curves, now=datetime.now(UTC))
