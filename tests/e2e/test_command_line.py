@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from tidemill.cli import VERBS, _app, main
+from tidemill.cli import main
 from tidemill.testing import Service
 
 SCRIPT = """
@@ -236,14 +235,6 @@ def test_ps_filters_and_compares(command: Command, jobs: Any, two: tuple[str, st
     assert "no job of the list has the metric accuracy; there are loss" in unknown.err
 
 
-def test_every_command_has_a_documented_form_of_json(root: Path) -> None:
-    documented = forms(root)
-    without = {"run", "tensorboard"}
-    found = dict(commands())
-    assert {name for name, command in found.items() if "--json" not in options_of(command)} == without
-    assert set(documented) == set(found) - without
-
-
 def test_json_is_one_document_of_the_documented_form(
     command: Command, service: Service, two: tuple[str, str], root: Path, tmp_path: Path
 ) -> None:
@@ -297,26 +288,6 @@ def forms(root: Path) -> dict[str, set[str]]:
     """Return the documented members by command."""
     rows = re.findall(r"^\| `([a-z ]+)` \| (.*) \|$", (root / "docs/reference/json.md").read_text(), re.MULTILINE)
     return {name: set(re.findall(r"`([a-z_]+)`", text)) for name, text in rows}
-
-
-def commands() -> Iterator[tuple[str, Any]]:
-    """Yield all commands, those of groups with both names."""
-    group: Any = typer.main.get_command(_app)
-    with group.make_context("tidemill", [], resilient_parsing=True) as context:
-        for verb in VERBS:
-            found = group.get_command(context, verb)
-            below = getattr(found, "commands", None)
-            yield from ((f"{verb} {name}", each) for name, each in below.items()) if below else ((verb, found),)
-
-
-def options_of(command: Any) -> set[str]:
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-
-
-def test_completion_options_are_those_of_the_program_only() -> None:
-    assert "--install-completion" in options_of(typer.main.get_command(_app))
-    for name, each in commands():
-        assert not options_of(each) & {"--install-completion", "--show-completion"}, name
 
 
 def test_tab_completes_jobs_endpoints_environments_and_options(

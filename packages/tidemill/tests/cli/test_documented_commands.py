@@ -130,3 +130,32 @@ def test_make_targets_that_documents_name_are_listed_by_make_help() -> None:
     }
     assert {"test", "quickstart", "check", "test-bare", "matrix-smp", "reference"} <= named
     assert named <= listed
+
+
+def test_every_command_has_a_documented_form_of_json() -> None:
+    page = (REPOSITORY / "docs/reference/json.md").read_text()
+    documented = set(re.findall(r"^\| `([a-z ]+)` \|", page, re.MULTILINE))
+    found = dict(commands())
+    without = {name for name, command in found.items() if "--json" not in options_of(command)}
+    assert without == {"run", "tensorboard"}  # what they print comes from other programs
+    assert documented == set(found) - without
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Yield all commands, those of groups with both names."""
+    group: Any = typer.main.get_command(_app)
+    with group.make_context("tidemill", [], resilient_parsing=True) as context:
+        for verb in VERBS:
+            found = group.get_command(context, verb)
+            below = getattr(found, "commands", None)
+            yield from ((f"{verb} {name}", each) for name, each in below.items()) if below else ((verb, found),)
+
+
+def options_of(command: Any) -> set[str]:
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+def test_completion_options_are_those_of_the_program_only() -> None:
+    assert "--install-completion" in options_of(typer.main.get_command(_app))
+    for name, each in commands():
+        assert not options_of(each) & {"--install-completion", "--show-completion"}, name

@@ -5,19 +5,24 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import EndpointOption, StateDirOption
-from tidemill.cli.text import print_table
+from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
+from tidemill.cli.text import print_json, print_table
 from tidemill.errors import printable
 
-app = typer.Typer(no_args_is_help=True, help="List and test the receivers of state changes.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="List and test the receivers of state changes.")
 
 
 @app.command("list")
-def list_webhooks(endpoint_url: EndpointOption = None, state_dir: StateDirOption = None) -> None:
+def list_webhooks(
+    json: JsonOption = False, endpoint_url: EndpointOption = None, state_dir: StateDirOption = None
+) -> None:
     """List the webhooks, and how many state changes each has not accepted yet."""
     from tidemill.cli.service import require_service
 
     webhooks = require_service(state_dir=state_dir, endpoint_url=endpoint_url).tidemill.list_webhooks()["Webhooks"]
+    if json:
+        print_json(webhooks)
+        return
     if not webhooks:
         typer.echo("the settings of the service name no webhook")
         return
@@ -31,6 +36,7 @@ def list_webhooks(endpoint_url: EndpointOption = None, state_dir: StateDirOption
 @app.command()
 def test(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As in the settings.")],
+    json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
 ) -> None:
@@ -42,4 +48,7 @@ def test(
         raise CommandFailed(f"{name} did not receive the event: {answer['Failure']}")
     if not 200 <= answer["Status"] < 300:
         raise CommandFailed(f"{name} answered with status {answer['Status']}; it must answer with 200 to 299")
+    if json:
+        print_json({"name": name, "status": answer["Status"]})
+        return
     typer.echo(f"{name} has accepted the event (status {answer['Status']})")

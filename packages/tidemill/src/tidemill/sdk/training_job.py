@@ -16,11 +16,6 @@ _KEEP_ESCAPES = "raw"
 _LOG_CHOICES = (True, False, "All", "None", "Training", "Rules", _KEEP_ESCAPES)
 
 
-def _no_hint(reason: str) -> str:
-    del reason
-    return ""
-
-
 @dataclass(frozen=True)
 class TrainingJob(AwaitedJob):
     """One training job of the service.
@@ -29,7 +24,7 @@ class TrainingJob(AwaitedJob):
         hint: Returns what to add to a FailureReason. Default: nothing.
     """
 
-    hint: Callable[[str], str] = field(default=_no_hint, compare=False, repr=False)
+    hint: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
 
     def describe(self) -> dict[str, Any]:
         """Return what DescribeTrainingJob answers now.
@@ -88,7 +83,8 @@ class TrainingJob(AwaitedJob):
                 watch=card.show if card else None,
             ).follow()
         except JobFailed as error:
-            error.args = (f"{error}{self.hint(str(error))}",)
+            if self.hint is not None:
+                error.args = (f"{error}{self.hint(str(error))}",)
             raise
 
     def _repr_html_(self) -> str:

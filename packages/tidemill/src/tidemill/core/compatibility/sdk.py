@@ -398,7 +398,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
     },
     "s3_input": _INPUT,
     "ShuffleConfig": {"seed": Sent("InputDataConfig[].ShuffleConfig.Seed")},
-    "TrainingJob": honored("session", "name"),
+    "TrainingJob": honored("session", "name", "hint"),
     "TrainingJob.wait": honored("logs"),
     "Model": _MODEL,
     "Model.container": honored("instance_type"),
