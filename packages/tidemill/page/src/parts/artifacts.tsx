@@ -5,7 +5,7 @@ import type { Kind } from "../job_kinds";
 import { outputs, textsOf, type Request } from "../job_request";
 import { useLoaded } from "../loaded";
 import { bytes, time } from "../numbers";
-import { folderPlace, listBelow, placeOf } from "../objects";
+import { folderPlace, listBelow, placeOf, type S3Entry } from "../objects";
 import { download } from "../service";
 import { shown } from "../shown_text";
 import { Failure } from "./failure";
@@ -64,47 +64,62 @@ function Objects({ title, uri, isLive }: { title: string; uri: string; isLive: b
       {error !== undefined && <Failure error={error} />}
       {page?.objects.length === 0 && <p class="quiet">There is nothing yet.</p>}
       {page !== undefined && page.objects.length > 0 && (
-        <div class="wide" tabIndex={0} role="region" aria-label={`Objects of ${shown(title)}`}>
-          <table class="plain">
-            <thead>
-              <tr>
-                <th scope="col">Object</th>
-                <th scope="col" class="numeric">
-                  Size
-                </th>
-                <th scope="col">Changed</th>
-                <th scope="col">Download</th>
-              </tr>
-            </thead>
-            <tbody>
-              {page.objects.map((each) => (
-                <tr key={each.key}>
-                  <td>
-                    <button
-                      type="button"
-                      class="as-link"
-                      aria-pressed={chosen === each.key}
-                      onClick={() => setChosen(chosen === each.key ? null : each.key)}
-                    >
-                      {shown(each.key.slice(prefix.length) || each.key)}
-                    </button>
-                  </td>
-                  <td class="numeric">{bytes(each.size)}</td>
-                  <td>{time(Date.parse(each.modified) / 1000)}</td>
-                  <td>
-                    <button type="button" onClick={() => save(each.key)} aria-label={`Download ${shown(each.key)}`}>
-                      Download
-                    </button>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <ObjectTable title={title} prefix={prefix} objects={page.objects} chosen={chosen} onChoose={setChosen} onSave={save} />
       )}
       {page?.next && <p>There are more objects; the link above lists all of them.</p>}
       {chosen !== null && <ObjectDetails key={chosen} bucket={bucket} objectKey={chosen} />}
     </section>
+  );
+}
+
+interface ObjectTableProps {
+  title: string;
+  prefix: string;
+  objects: readonly S3Entry[];
+  chosen: string | null;
+  onChoose: (key: string | null) => void;
+  onSave: (key: string) => void;
+}
+
+function ObjectTable({ title, prefix, objects, chosen, onChoose, onSave }: ObjectTableProps) {
+  return (
+    <div class="wide" tabIndex={0} role="region" aria-label={`Objects of ${shown(title)}`}>
+      <table class="plain">
+        <thead>
+          <tr>
+            <th scope="col">Object</th>
+            <th scope="col" class="numeric">
+              Size
+            </th>
+            <th scope="col">Changed</th>
+            <th scope="col">Download</th>
+          </tr>
+        </thead>
+        <tbody>
+          {objects.map((each) => (
+            <tr key={each.key}>
+              <td>
+                <button
+                  type="button"
+                  class="as-link"
+                  aria-pressed={chosen === each.key}
+                  onClick={() => onChoose(chosen === each.key ? null : each.key)}
+                >
+                  {shown(each.key.slice(prefix.length) || each.key)}
+                </button>
+              </td>
+              <td class="numeric">{bytes(each.size)}</td>
+              <td>{time(Date.parse(each.modified) / 1000)}</td>
+              <td>
+                <button type="button" onClick={() => onSave(each.key)} aria-label={`Download ${shown(each.key)}`}>
+                  Download
+                </button>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }
 

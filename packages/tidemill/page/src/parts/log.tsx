@@ -182,18 +182,12 @@ interface LinesProps {
 
 function Lines({ box, lines, search, marked, follows, onFollow, onMark, onOpen }: LinesProps) {
   const [top, setTop] = useState(0);
-  const [height, setHeight] = useState(400);
+  const height = useHeight(box);
   const [begin, setBegin] = useState(0);
   const count = Math.min(WINDOW_LINES, Math.max(0, lines.count - begin));
   const first = begin + Math.max(0, Math.floor(top / LINE_PX) - OVERSCAN);
   const last = Math.min(begin + count, begin + Math.ceil((top + height) / LINE_PX) + OVERSCAN);
 
-  useEffect(() => {
-    if (!box.current) return undefined;
-    const observer = new ResizeObserver(() => setHeight(box.current?.clientHeight ?? 400));
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, []);
   useEffect(() => {
     if (last > first) lines.want(first, last - 1);
   }, [lines, first, last, lines.count]);
@@ -252,6 +246,17 @@ function Lines({ box, lines, search, marked, follows, onFollow, onMark, onOpen }
       )}
     </>
   );
+}
+
+function useHeight(box: { current: HTMLDivElement | null }): number {
+  const [height, setHeight] = useState(400);
+  useEffect(() => {
+    if (!box.current) return undefined;
+    const observer = new ResizeObserver(() => setHeight(box.current?.clientHeight ?? 400));
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+  return height;
 }
 
 function windowOf(number: number): number {

@@ -66,15 +66,7 @@ export function Rows<T>(props: RowsProps<T>) {
     const row = rows[index];
     if (!row || event.ctrlKey || event.metaKey || event.altKey || event.target instanceof HTMLInputElement) return;
     const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / ROW_PX) - 2);
-    const moves: Record<string, number> = {
-      ArrowDown: index + 1,
-      ArrowUp: index - 1,
-      PageDown: index + page,
-      PageUp: index - page,
-      Home: 0,
-      End: rows.length - 1,
-    };
-    const to = moves[event.key];
+    const to = goal(event.key, index, page, rows.length);
     if (to !== undefined) goTo(to);
     else if (event.key === "Enter" && !(event.target instanceof HTMLAnchorElement)) props.onOpen?.(row);
     else if (event.key === " " && onSelect) onSelect([keyOf(row)], !selected?.has(keyOf(row)));
@@ -93,43 +85,73 @@ export function Rows<T>(props: RowsProps<T>) {
           onFocusOut={() => (hasFocus.current = false)}
         >
           <Gap rows={first} columns={columns.length + (onSelect ? 1 : 0)} />
-          {rows.slice(first, last).map((row, offset) => {
-            const key = keyOf(row);
-            return (
-              // An element for each place in sight, whose texts change: new elements would make scrolling slow.
-              <tr
-                key={offset}
-                class={selected?.has(key) ? "selected" : undefined}
-                aria-rowindex={first + offset + 2}
-                tabIndex={first + offset === index ? 0 : -1}
-                style={{ height: `${ROW_PX}px` }}
-                onFocus={() => setActive(key)}
-                onDblClick={() => props.onOpen?.(row)}
-              >
-                {onSelect && (
-                  <td class="check">
-                    <input
-                      type="checkbox"
-                      tabIndex={-1}
-                      aria-label={`Select ${props.nameOf(row)}`}
-                      checked={selected?.has(key) ?? false}
-                      onChange={(event) => onSelect([key], event.currentTarget.checked)}
-                    />
-                  </td>
-                )}
-                {columns.map((column) => (
-                  <td key={column.id} class={column.numeric ? "numeric" : undefined}>
-                    {column.cell(row)}
-                  </td>
-                ))}
-              </tr>
-            );
-          })}
+          {rows.slice(first, last).map((row, offset) => (
+            // An element for each place in sight, whose texts change: new elements would make scrolling slow.
+            <Row
+              key={offset}
+              {...props}
+              row={row}
+              index={first + offset}
+              isActive={first + offset === index}
+              onActive={() => setActive(keyOf(row))}
+            />
+          ))}
           <Gap rows={rows.length - last} columns={columns.length + (onSelect ? 1 : 0)} />
         </tbody>
       </table>
       {!rows.length && <div class="empty">{props.empty}</div>}
     </div>
+  );
+}
+
+/** The row to which a key goes; undefined for other keys. */
+function goal(key: string, index: number, page: number, count: number): number | undefined {
+  const goals: Record<string, number> = {
+    ArrowDown: index + 1,
+    ArrowUp: index - 1,
+    PageDown: index + page,
+    PageUp: index - page,
+    Home: 0,
+    End: count - 1,
+  };
+  return goals[key];
+}
+
+interface RowProps<T> extends RowsProps<T> {
+  row: T;
+  index: number;
+  isActive: boolean;
+  onActive: () => void;
+}
+
+function Row<T>({ row, index, isActive, onActive, columns, keyOf, nameOf, selected, onSelect, onOpen }: RowProps<T>) {
+  const key = keyOf(row);
+  return (
+    <tr
+      class={selected?.has(key) ? "selected" : undefined}
+      aria-rowindex={index + 2}
+      tabIndex={isActive ? 0 : -1}
+      style={{ height: `${ROW_PX}px` }}
+      onFocus={onActive}
+      onDblClick={() => onOpen?.(row)}
+    >
+      {onSelect && (
+        <td class="check">
+          <input
+            type="checkbox"
+            tabIndex={-1}
+            aria-label={`Select ${nameOf(row)}`}
+            checked={selected?.has(key) ?? false}
+            onChange={(event) => onSelect([key], event.currentTarget.checked)}
+          />
+        </td>
+      )}
+      {columns.map((column) => (
+        <td key={column.id} class={column.numeric ? "numeric" : undefined}>
+          {column.cell(row)}
+        </td>
+      ))}
+    </tr>
   );
 }
 

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { onChange } from "../changes";
 import { JOB_INTERESTS, JobFeed, ROWS_MAX } from "../job_feed";
 import { pathOfJob } from "../job_kinds";
-import { columnOf, DEFAULT_COLUMNS, isColumn, JobRows, type ShownJob } from "../job_rows";
+import { columnOf, DEFAULT_COLUMNS, isColumn, jobId, type JobRow, JobRows, type ShownJob } from "../job_rows";
 import { go, href, setQuery } from "../location";
 import { Failure } from "../parts/failure";
 import { JobActions } from "../parts/job_actions";
@@ -40,41 +40,22 @@ export default function Jobs({ query }: ViewProps) {
     for (const key of keys) isSelected ? next.add(key) : next.delete(key);
     setSelected(next);
   };
-  const selectedRows = rows.filter((job) => selected.has(job.id)).map((job) => job.row);
-  const trainings = selectedRows.filter((row) => row.Kind === "training").map((row) => row.Name);
-  const one = selectedRows.length === 1 ? selectedRows[0] : undefined;
   const open = (job: ShownJob): void => go(href(pathOfJob(job.row.Kind, job.row.Name)));
 
   return (
     <>
       <h1>Jobs</h1>
       <JobFilters jobs={jobs} filter={filter} chosen={chosen} version={version} onColumns={storeColumns} />
-      <div class="toolbar">
-        <span role="status" class="count">
-          {feed.isLoading ? "Loading … " : ""}
-          {rows.length.toLocaleString("en")} of {jobs.size.toLocaleString("en")} jobs
-          {feed.isCut ? `, the newest ${ROWS_MAX.toLocaleString("en")} of each kind` : ""}
-          {selectedRows.length ? `, ${selectedRows.length} selected` : ""}
-        </span>
-        <JobActions
-          jobs={selectedRows}
-          onDone={(deleted) => {
-            for (const job of deleted) jobs.remove(`${job.Kind}/${job.Name}`);
-            select(selectedRows.map((row) => `${row.Kind}/${row.Name}`), false);
-            look();
-          }}
-        />
-        <button type="button" disabled={!trainings.length} onClick={() => go(href(["compare"], { job: trainings }))}>
-          Compare
-        </button>
-        <button
-          type="button"
-          disabled={!one || currentSession()?.readOnly}
-          onClick={() => one && go(href(["jobs", one.Kind, one.Name], { tab: "again" }))}
-        >
-          Run again with …
-        </button>
-      </div>
+      <Toolbar
+        count={`${rows.length.toLocaleString("en")} of ${jobs.size.toLocaleString("en")} jobs`}
+        feed={feed}
+        selected={rows.filter((job) => selected.has(job.id)).map((job) => job.row)}
+        onDone={(deleted) => {
+          for (const job of deleted) jobs.remove(jobId(job.Kind, job.Name));
+          setSelected(new Set());
+          look();
+        }}
+      />
       {feed.error !== null && <Failure error={feed.error} retry={look} />}
       <Rows
         label="Jobs"
@@ -98,6 +79,39 @@ export default function Jobs({ query }: ViewProps) {
         empty={feed.isLoading ? "" : <Empty hasJobs={jobs.size > 0} />}
       />
     </>
+  );
+}
+
+interface ToolbarProps {
+  count: string;
+  feed: JobFeed;
+  selected: readonly JobRow[];
+  onDone: (deleted: readonly JobRow[]) => void;
+}
+
+function Toolbar({ count, feed, selected, onDone }: ToolbarProps) {
+  const trainings = selected.filter((row) => row.Kind === "training").map((row) => row.Name);
+  const one = selected.length === 1 ? selected[0] : undefined;
+  return (
+    <div class="toolbar">
+      <span role="status" class="count">
+        {feed.isLoading ? "Loading … " : ""}
+        {count}
+        {feed.isCut ? `, the newest ${ROWS_MAX.toLocaleString("en")} of each kind` : ""}
+        {selected.length ? `, ${selected.length} selected` : ""}
+      </span>
+      <JobActions jobs={selected} onDone={onDone} />
+      <button type="button" disabled={!trainings.length} onClick={() => go(href(["compare"], { job: trainings }))}>
+        Compare
+      </button>
+      <button
+        type="button"
+        disabled={!one || currentSession()?.readOnly}
+        onClick={() => one && go(href(["jobs", one.Kind, one.Name], { tab: "again" }))}
+      >
+        Run again with …
+      </button>
+    </div>
   );
 }
 
