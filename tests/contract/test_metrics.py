@@ -129,7 +129,12 @@ def test_the_sdk_makes_a_data_frame_of_a_job_that_runs(watched: Watched, root: P
 
 def test_the_command_line_interface_shows_metrics(watched: Watched, root: Path) -> None:
     listed = json.loads(watched.by_peer(root, "aws", "cloudwatch", "list-metrics"))["Metrics"]
-    assert {metric["MetricName"] for metric in listed} == {"loss", "validation:loss"}
+
+    def with_dimension(name: str) -> set[str]:
+        return {each["MetricName"] for each in listed if [one["Name"] for one in each["Dimensions"]] == [name]}
+
+    assert with_dimension("TrainingJobName") == {"loss", "validation:loss"}
+    assert with_dimension("Host") == {"CPUUtilization", "MemoryUtilization", "DiskUtilization"}
     now = datetime.now(UTC)
     shown = watched.by_peer(
         root, "aws", "cloudwatch", "get-metric-statistics", "--namespace", "/aws/sagemaker/TrainingJobs",
