@@ -92,7 +92,7 @@ $(SDKS): tests/impatient_sdk.py
 PAGE := packages/tidemill/page
 PAGE_BUILT := packages/tidemill/src/tidemill/page/index.html
 PAGE_SOURCES := $(addprefix $(PAGE)/,index.html package.json tsconfig.json vite.config.ts) $(wildcard $(PAGE)/src/* $(PAGE)/src/*/*)
-NODE_FITS = node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2>/dev/null
+NODE_FITS = command -v npm >/dev/null && node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)' 2>/dev/null
 $(PAGE)/node_modules/ready: $(PAGE)/package-lock.json
 	@$(NODE_FITS) || { echo "the page needs Node.js 20.19 or later, with npm: apt install nodejs npm" >&2; exit 1; }
 	npm ci --prefix $(PAGE) --silent --no-audit --no-fund

@@ -1,6 +1,8 @@
 """`tidemill open`: open the page of the service in the browser, signed in."""
 
 import html
+import os
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -59,6 +61,12 @@ def open_page(
     else:
         typer.echo("no browser was found here; open this address once:")
     typer.echo(address)
+
+
+def _has_screen() -> bool:
+    """Return whether a browser can be shown. Without a screen one for terminals would start, without JavaScript."""
+    names = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    return sys.platform != "linux" or any(os.environ.get(name) for name in names)
 
 
 def _write(file: Path, address: str) -> None:

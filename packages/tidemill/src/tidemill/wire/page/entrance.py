@@ -291,6 +291,8 @@ def make_safe(reply: HttpReply, *, of_page: bool) -> None:
     reply.headers.extend(header for header in _SANDBOX if header[0] not in names)
     if of_page:
         reply.headers.extend(_OF_PAGE)
+        if b"cache-control" not in names:
+            reply.headers.append((b"cache-control", b"no-store"))  # what a session sees stays in no cache
 
 
 def _start_document(body: bytes) -> tuple[str, bool]:
