@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.server.service_log import LogReader, ServiceLog, numbered, shift
+from tidemill.server.service_log import ServiceLog, ServiceLogReader, numbered, shift
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_threads_lose_and_split_no_line(log) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(LogReader(file).lines()) == sorted(f"{name} {i}" for name in "abcd" for i in range(300))
+    assert sorted(ServiceLogReader(file).lines()) == sorted(f"{name} {i}" for name in "abcd" for i in range(300))
 
 
 def test_a_directory_that_refuses_a_new_file_keeps_the_old_one(log, monkeypatch) -> None:
@@ -86,15 +86,15 @@ def test_a_kill_between_two_renames_leaves_every_line_readable(tmp_path: Path) -
         "service_log.shift(Path(sys.argv[1]), files=4)\n"
     )
     assert subprocess.run([sys.executable, "-c", program, str(file)], check=False).returncode == -9
-    assert list(LogReader(file).lines()) == ["oldest", "older", "newest"]
+    assert list(ServiceLogReader(file).lines()) == ["oldest", "older", "newest"]
     shift(file, files=5)
-    assert list(LogReader(file).lines()) == ["oldest", "older", "newest"]
+    assert list(ServiceLogReader(file).lines()) == ["oldest", "older", "newest"]
     assert not file.exists()
 
 
 def test_a_reader_follows_a_log_through_several_changes(log) -> None:
     file, stream, _ = log
-    reader = LogReader(file)
+    reader = ServiceLogReader(file)
     assert list(reader.lines()) == []
     seen, written = [], 0
     for step in (3, 150, 40, 0, 120):

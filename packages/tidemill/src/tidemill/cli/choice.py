@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.kinds import ENDPOINT, EXECUTION, JOBS, NAMED, TRAINING, Kind
+from tidemill.cli.kinds import ENDPOINT, EXECUTION, JOBS, NAMED, TRAINING, NamedKind
 from tidemill.cli.text import execution_name
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _BEGIN = re.compile(r"[a-zA-Z0-9-]{1,63}")
 _MAX_CANDIDATES = 8
 
 
-def choose(service: "NamedService", text: str | None, kinds: Sequence[Kind] = (*NAMED, EXECUTION)) -> "Named":
+def choose(service: "NamedService", text: str | None, kinds: Sequence[NamedKind] = (*NAMED, EXECUTION)) -> "Named":
     """Return what a command is about, and print its name if the text is not the whole name.
 
     Args:
@@ -41,7 +41,7 @@ def choose(service: "NamedService", text: str | None, kinds: Sequence[Kind] = (*
     return found
 
 
-def choose_to_end(service: "NamedService", text: str, kinds: Sequence[Kind], *, verb: str) -> "Named":
+def choose_to_end(service: "NamedService", text: str, kinds: Sequence[NamedKind], *, verb: str) -> "Named":
     """Return what a command stops or deletes. ``-`` is refused.
 
     Args:
@@ -61,7 +61,7 @@ def choose_to_end(service: "NamedService", text: str, kinds: Sequence[Kind], *, 
     return choose(service, text, kinds)
 
 
-def check_kind(found: "Named", kinds: Sequence[Kind], *, verb: str) -> None:
+def check_kind(found: "Named", kinds: Sequence[NamedKind], *, verb: str) -> None:
     """Raise if a command cannot be about what was found.
 
     Args:
@@ -91,7 +91,7 @@ def choose_training(service: "NamedService", text: str | None, *, verb: str) -> 
     return found
 
 
-def _named(service: "NamedService", text: str, kinds: Sequence[Kind]) -> "Named":
+def _named(service: "NamedService", text: str, kinds: Sequence[NamedKind]) -> "Named":
     from tidemill.cli.service import NotFound
 
     try:
@@ -107,7 +107,7 @@ def _named(service: "NamedService", text: str, kinds: Sequence[Kind]) -> "Named"
     return service.find(next(iter(candidates)), first=kinds)
 
 
-def _beginning(service: "NamedService", text: str, kinds: Sequence[Kind]) -> Iterator[tuple[str, Kind]]:
+def _beginning(service: "NamedService", text: str, kinds: Sequence[NamedKind]) -> Iterator[tuple[str, NamedKind]]:
     """Yield the names that begin with a text; of each kind one more than are shown, at most."""
     if "/" in text and EXECUTION in kinds:
         names = (execution_name(each) for each in service.executions())
@@ -126,7 +126,7 @@ def _beginning(service: "NamedService", text: str, kinds: Sequence[Kind]) -> Ite
                 break
 
 
-def _newest(service: "NamedService", kinds: Sequence[Kind]) -> str:
+def _newest(service: "NamedService", kinds: Sequence[NamedKind]) -> str:
     """Return the name of the newest job of the kinds; of the newest endpoint if there is no kind of job among them."""
     listed = [kind for kind in kinds if kind in JOBS] or [kind for kind in kinds if kind is ENDPOINT]
     firsts = [(kind, next(service.summaries(kind), None)) for kind in listed]
@@ -136,6 +136,6 @@ def _newest(service: "NamedService", kinds: Sequence[Kind]) -> str:
     return max(found)[1]
 
 
-def _nouns(kinds: Sequence[Kind]) -> str:
+def _nouns(kinds: Sequence[NamedKind]) -> str:
     nouns = [f"{'training ' if kind is TRAINING else ''}{kind.noun}s" for kind in kinds]
     return nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} and {nouns[-1]}"

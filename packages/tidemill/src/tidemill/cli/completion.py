@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from tidemill.cli.kinds import ENDPOINT, JOBS, NAMED, PROCESSING, TRAINING, TRANSFORM, Kind
+from tidemill.cli.kinds import ENDPOINT, JOBS, NAMED, PROCESSING, TRAINING, TRANSFORM, NamedKind
 from tidemill.errors import TidemillError
 
 _TIMEOUT_S = 2.0
@@ -85,7 +85,7 @@ def environment_names(incomplete: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Position:
     """A service, and the keys for it."""
 
     url: str
@@ -95,7 +95,7 @@ class _Place:
     token: str | None = None
 
 
-def _names(ctx: typer.Context, incomplete: str, kinds: Sequence[Kind]) -> list[str]:
+def _names(ctx: typer.Context, incomplete: str, kinds: Sequence[NamedKind]) -> list[str]:
     from http.client import HTTPException
 
     try:
@@ -105,7 +105,7 @@ def _names(ctx: typer.Context, incomplete: str, kinds: Sequence[Kind]) -> list[s
         return []
 
 
-def _place(state_dir: Path | None, endpoint_url: str | None) -> _Place | None:
+def _place(state_dir: Path | None, endpoint_url: str | None) -> _Position | None:
     """Return the service that a command with these options would use, by the same rules as `tidemill.cli.service`."""
     from tidemill.core.names import DEFAULT_REGION
     from tidemill.core.service_choice import named_in_environment, settings_file, state_directory
@@ -122,14 +122,14 @@ def _place(state_dir: Path | None, endpoint_url: str | None) -> _Place | None:
         if not key or not secret:
             return _of_profile(url, region or DEFAULT_REGION)
         region = region or configured.get("region", DEFAULT_REGION)
-        return _Place(url, region, key, secret, os.environ.get("AWS_SESSION_TOKEN"))
+        return _Position(url, region, key, secret, os.environ.get("AWS_SESSION_TOKEN"))
     own = connect(StateDirectory((state_dir or state_directory(configured)).absolute()))
     if own is None:
         return None
-    return _Place(own.service.url, own.service.region, own.keys.access_key_id, own.keys.secret_access_key)
+    return _Position(own.service.url, own.service.region, own.keys.access_key_id, own.keys.secret_access_key)
 
 
-def _of_profile(url: str, region: str) -> _Place | None:
+def _of_profile(url: str, region: str) -> _Position | None:
     """Return the service with keys that only botocore finds, e.g. those of a profile."""
     import boto3
 
@@ -137,10 +137,10 @@ def _of_profile(url: str, region: str) -> _Place | None:
     if found is None:
         return None
     keys = found.get_frozen_credentials()
-    return _Place(url, region, keys.access_key or "", keys.secret_key or "", keys.token)
+    return _Position(url, region, keys.access_key or "", keys.secret_key or "", keys.token)
 
 
-def _asked(place: _Place, incomplete: str, kinds: Sequence[Kind]) -> Iterable[str]:
+def _asked(place: _Position, incomplete: str, kinds: Sequence[NamedKind]) -> Iterable[str]:
     listed = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": _MOST}
     request = listed | ({"NameContains": incomplete} if incomplete else {})
     for kind in kinds:
@@ -149,7 +149,7 @@ def _asked(place: _Place, incomplete: str, kinds: Sequence[Kind]) -> Iterable[st
                 yield kind.name(summary)
 
 
-def _post(place: _Place, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+def _post(place: _Position, operation: str, request: dict[str, Any]) -> dict[str, Any]:
     from http.client import HTTPConnection, HTTPSConnection
     from urllib.parse import urlsplit
 
@@ -176,7 +176,7 @@ def _post(place: _Place, operation: str, request: dict[str, Any]) -> dict[str, A
         return answer if reply.status == HTTPStatus.OK else {}
 
 
-def _signature(place: _Place, headers: dict[str, str], body: bytes) -> dict[str, str]:
+def _signature(place: _Position, headers: dict[str, str], body: bytes) -> dict[str, str]:
     """Return the headers that sign a POST to the path ``/`` by Signature Version 4."""
     import hashlib
     import hmac

@@ -25,7 +25,7 @@ _MAX_PAGE = 10_000  # CloudWatch's limit of events in an answer
 _ENDED = ("Completed", "Failed", "Stopped")
 
 
-class JobLog:
+class ShownLog:
     """Reads the log streams of one job or endpoint, each from the position of the last read.
 
     Args:

@@ -13,7 +13,7 @@ LIVE = ("InProgress", "Stopping")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class NamedKind:
     """A kind of job, or endpoints.
 
     Attributes:
@@ -73,12 +73,12 @@ class Kind:
         return summary.get(f"{self.stem.removesuffix('Job')}EndTime")
 
 
-TRAINING = Kind("job", "TrainingJob", "TrainingJobSummaries", "jobs")
-PROCESSING = Kind("processing job", "ProcessingJob", "ProcessingJobSummaries", "processing_jobs")
-TRANSFORM = Kind("transform job", "TransformJob", "TransformJobSummaries", "transform_jobs")
-TUNING = Kind("tuning job", "HyperParameterTuningJob", "HyperParameterTuningJobSummaries", "tuning_jobs")
-ENDPOINT = Kind("endpoint", "Endpoint", "Endpoints", "endpoints")
-EXECUTION = Kind("execution", "PipelineExecution", "PipelineExecutionSummaries", "executions")
+TRAINING = NamedKind("job", "TrainingJob", "TrainingJobSummaries", "jobs")
+PROCESSING = NamedKind("processing job", "ProcessingJob", "ProcessingJobSummaries", "processing_jobs")
+TRANSFORM = NamedKind("transform job", "TransformJob", "TransformJobSummaries", "transform_jobs")
+TUNING = NamedKind("tuning job", "HyperParameterTuningJob", "HyperParameterTuningJobSummaries", "tuning_jobs")
+ENDPOINT = NamedKind("endpoint", "Endpoint", "Endpoints", "endpoints")
+EXECUTION = NamedKind("execution", "PipelineExecution", "PipelineExecutionSummaries", "executions")
 """Executions of pipelines, which are named ``PIPELINE/ID``."""
 
 JOBS = (TRAINING, PROCESSING, TRANSFORM, TUNING)

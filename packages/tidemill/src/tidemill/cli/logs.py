@@ -57,7 +57,7 @@ def logs(
     A restart of the service does not end --follow.
     """
     from tidemill.cli.choice import choose
-    from tidemill.cli.job_log import JobLog
+    from tidemill.cli.job_log import ShownLog
     from tidemill.cli.service import require_service
     from tidemill.sdk.console import Console
 
@@ -70,7 +70,7 @@ def logs(
             f" {found.name}-001-..."
         )
     console = Console(keep_escapes=raw)
-    log = JobLog(service, found, since_ms=since_ms, pattern=pattern, instances=instances or (), console=console)
+    log = ShownLog(service, found, since_ms=since_ms, pattern=pattern, instances=instances or (), console=console)
     for lines in log.read(tail=tail, follow=follow):
         if json:
             for time_ms, message, instance in lines:

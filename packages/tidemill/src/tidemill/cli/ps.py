@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.kinds import ENDPOINT, EXECUTION, JOBS, PROCESSING, TRAINING, TRANSFORM, TUNING, Kind
+from tidemill.cli.kinds import ENDPOINT, EXECUTION, JOBS, PROCESSING, TRAINING, TRANSFORM, TUNING, NamedKind
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption, point_in_time
 from tidemill.cli.text import age, execution_name, print_json, print_table
 
@@ -42,7 +42,7 @@ _HEADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class _Selection:
     """What to list.
 
     Attributes:
@@ -59,7 +59,7 @@ class Wanted:
     ended: bool
     limit: int
 
-    def of(self, service: "NamedService", kind: Kind) -> list[dict[str, Any]]:
+    def of(self, service: "NamedService", kind: NamedKind) -> list[dict[str, Any]]:
         """Return the summaries of one kind, newest first.
 
         Args:
@@ -111,7 +111,7 @@ def ps(
 
     begin = point_in_time(since, option="--since") if since else None
     ended = all_jobs or status is not None or begin is not None or compare is not None
-    wanted = Wanted(name, status, begin, ended, limit)
+    wanted = _Selection(name, status, begin, ended, limit)
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     if compare is not None:
         from tidemill.cli.comparison import Comparison
@@ -151,7 +151,7 @@ def _left(service: "NamedService", jobs: list[dict[str, Any]]) -> dict[str, str]
     return {name: left for name, (job, each) in found.items() if each and (left := each.left(job))}
 
 
-def _row(kind: Kind, summary: dict[str, Any], *, left: str = "") -> tuple[str, ...]:
+def _row(kind: NamedKind, summary: dict[str, Any], *, left: str = "") -> tuple[str, ...]:
     if kind is EXECUTION:
         return execution_name(summary), summary["PipelineExecutionStatus"], age(summary["StartTime"])
     name, status, created = kind.name(summary), kind.status(summary), summary["CreationTime"]

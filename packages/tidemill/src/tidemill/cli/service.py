@@ -24,7 +24,7 @@ from tidemill.cli.kinds import (
     TRAINING,
     TRANSFORM,
     TUNING,
-    Kind,
+    NamedKind,
     python_name,
 )
 from tidemill.cli.options import load_settings
@@ -132,7 +132,7 @@ class Named:
         description: What the Describe operation of its kind answers.
     """
 
-    kind: Kind
+    kind: NamedKind
     name: str
     description: dict[str, Any]
 
@@ -176,7 +176,7 @@ class NamedService:
     def logs(self) -> Any:
         return self.session.client("logs")
 
-    def summaries(self, kind: Kind, **filters: Any) -> Iterator[dict[str, Any]]:
+    def summaries(self, kind: NamedKind, **filters: Any) -> Iterator[dict[str, Any]]:
         """Return summaries of jobs or endpoints, newest first.
 
         Args:
@@ -192,7 +192,7 @@ class NamedService:
         for page in pages:
             yield from page[kind.listed]
 
-    def live(self, kind: Kind, **filters: Any) -> list[dict[str, Any]]:
+    def live(self, kind: NamedKind, **filters: Any) -> list[dict[str, Any]]:
         """Return summaries of jobs that have not ended.
 
         Args:
@@ -286,7 +286,7 @@ class NamedService:
         """Summaries of endpoints, newest first."""
         return list(self.summaries(ENDPOINT))
 
-    def find(self, name: str, *, first: Sequence[Kind] = ()) -> Named:
+    def find(self, name: str, *, first: Sequence[NamedKind] = ()) -> Named:
         """Return what has a name, and its description.
 
         A name can be that of several: a training, processing, transform and tuning job and an endpoint, in this order.
@@ -310,7 +310,7 @@ class NamedService:
                 reason = reason or error.response.get("Error", {}).get("Message", str(error))
         raise NotFound(f"no job, execution or endpoint named {name!r} ({reason}); `tidemill ps --all` lists them")
 
-    def describe(self, kind: Kind, name: str) -> dict[str, Any]:
+    def describe(self, kind: NamedKind, name: str) -> dict[str, Any]:
         """Return the description of a job, an execution or an endpoint.
 
         Args:

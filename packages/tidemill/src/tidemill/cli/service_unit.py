@@ -14,7 +14,7 @@ from tidemill.cli.text import print_json, print_json_line
 
 if TYPE_CHECKING:
     from tidemill.server.state import StateDirectory
-    from tidemill.server.systemd import Unit
+    from tidemill.server.systemd import UserUnit
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Run the service by systemd, as your user, and read its log."
@@ -109,7 +109,7 @@ def logs(
 ) -> None:
     """Print the log of a service in the background, the oldest line first. That of a unit is in the journal."""
     from tidemill.errors import printable
-    from tidemill.server.service_log import LogReader
+    from tidemill.server.service_log import ServiceLogReader
 
     state = _state(state_dir)
     if not state.service_log.exists():
@@ -117,7 +117,7 @@ def logs(
             f"{state.service_log} does not exist: no service ran in the background on this directory; the log of a unit"
             " is in the journal: `journalctl --user -u tidemill`"
         )
-    reader = LogReader(state.service_log)
+    reader = ServiceLogReader(state.service_log)
     while True:
         for line in reader.lines():
             if json:
@@ -129,7 +129,7 @@ def logs(
         time.sleep(_LOOK_EVERY_S)
 
 
-def _warn_of_other_service(unit: "Unit", state_dir: Path) -> None:
+def _warn_of_other_service(unit: "UserUnit", state_dir: Path) -> None:
     from tidemill.server.discovery import find_service
     from tidemill.server.state import StateDirectory
 

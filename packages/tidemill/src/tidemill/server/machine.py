@@ -19,7 +19,7 @@ from tidemill.services.page.archives import ArchiveOperations
 from tidemill.services.page.doctor import DoctorOperations
 from tidemill.services.page.endpoints import EndpointOperations
 from tidemill.services.page.environments import EnvironmentOperations
-from tidemill.services.page.machine import Machine, MachineOperations
+from tidemill.services.page.machine import MachineFacts, MachineOperations
 from tidemill.services.times import when
 from tidemill.wire.exchange import Service
 
@@ -36,7 +36,7 @@ def open_places(start: Startup, stores: Stores, executors: Executors, drivers: D
         drivers: Know the queue, and the servers of endpoints.
     """
     settings = start.settings
-    machine = Machine(
+    machine = MachineFacts(
         slots=drivers.slots,
         capacity=executors.executor.capacity,
         disks={"state": start.state.root, "environments": settings.environments_dir.absolute()},

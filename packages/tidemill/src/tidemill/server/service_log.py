@@ -113,7 +113,7 @@ def numbered(file: Path, number: int) -> Path:
     return file if number == 0 else file.with_name(f"{file.name}.{number}")
 
 
-class LogReader:
+class ServiceLogReader:
     """Reads a log from its oldest line on, across its changes.
 
     Args:

@@ -58,7 +58,7 @@ WantedBy=default.target
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UserUnit:
     """A unit of the user's systemd.
 
     Attributes:
@@ -123,7 +123,7 @@ class Unit:
         return sorted(name for name in names if name not in (*_IN_UNIT, *_OF_CLIENTS))
 
 
-def unit_of_settings(settings: Settings, *, name: str) -> Unit:
+def unit_of_settings(settings: Settings, *, name: str) -> UserUnit:
     """Return the unit that runs the service of a state directory.
 
     Args:
@@ -149,7 +149,7 @@ def unit_of_settings(settings: Settings, *, name: str) -> Unit:
         delegation=_delegation(),
         hardening=_hardening(),
     )
-    return Unit(name, text)
+    return UserUnit(name, text)
 
 
 def unit_file(name: str) -> Path:
@@ -164,7 +164,7 @@ def unit_file(name: str) -> Path:
 
 
 def written_by_tidemill(file: Path) -> bool:
-    """Return whether a file is a unit that `Unit.write` wrote.
+    """Return whether a file is a unit that `UserUnit.write` wrote.
 
     Args:
         file: An existing file.

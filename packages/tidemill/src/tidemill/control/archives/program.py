@@ -39,7 +39,7 @@ _FAULTS = (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, EOFError, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Member:
+class _ArchiveMember:
     index: int
     name: str
     type: str
@@ -48,7 +48,7 @@ class _Member:
     target: str
 
 
-class _Fault(Exception):
+class _ArchiveFault(Exception):
     """The archive, or the member, cannot be read; the message is for the user."""
 
 
@@ -61,9 +61,9 @@ class _BoundedHeader(tarfile.TarInfo):
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
         if self.type in (*_NAMED_HEADERS, tarfile.SOLARIS_XHDTYPE) and not 0 <= self.size <= _HEADER_BYTES:
-            raise _Fault(f"a header has {self.size} bytes; at most {_HEADER_BYTES} are read")
+            raise _ArchiveFault(f"a header has {self.size} bytes; at most {_HEADER_BYTES} are read")
         if self.size < 0:
-            raise _Fault("a member has a negative size")
+            raise _ArchiveFault("a member has a negative size")
         return super()._proc_member(archive)  # type: ignore[misc] - the documented place for subclasses
 
 
@@ -77,7 +77,7 @@ def main() -> None:
             answer: dict[str, Any] = _listed(sys.stdin.buffer, after=task["after"], limit=task["limit"])
         else:
             answer, data = _read(sys.stdin.buffer, task["index"], offset=task["offset"], size=task["size"])
-    except _Fault as fault:
+    except _ArchiveFault as fault:
         answer = {"fault": str(fault)}
     except MemoryError:
         answer = {"fault": "its headers need too much memory"}
@@ -128,10 +128,10 @@ def _read(file: BinaryIO, index: int, *, offset: int, size: int) -> tuple[dict[s
     for member, opened in _members(file):
         if member.index == index:
             if member.type != "File":
-                raise _Fault(f"member {index} is no file: its type is {member.type}")
+                raise _ArchiveFault(f"member {index} is no file: its type is {member.type}")
             with opened() as content:
                 return {"member": asdict(member)}, _slice(content, offset=offset, size=size)
-    raise _Fault(f"there is no member with index {index}")
+    raise _ArchiveFault(f"there is no member with index {index}")
 
 
 def _slice(content: IO[bytes], *, offset: int, size: int) -> bytes:
@@ -144,20 +144,20 @@ def _slice(content: IO[bytes], *, offset: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _members(file: BinaryIO) -> Iterator[tuple[_Member, Any]]:
+def _members(file: BinaryIO) -> Iterator[tuple[_ArchiveMember, Any]]:
     """Yield each member, and a function that opens its content."""
     head = file.read(4)
     file.seek(0)
     return _zip_members(file) if head in (_LOCAL_FILE, _EMPTY_ZIP) else _tar_members(file)
 
 
-def _zip_members(file: BinaryIO) -> Iterator[tuple[_Member, Any]]:
+def _zip_members(file: BinaryIO) -> Iterator[tuple[_ArchiveMember, Any]]:
     with zipfile.ZipFile(file) as archive:
         for index, info in enumerate(archive.infolist()):
             mode = info.external_attr >> 16
             kind = "Directory" if info.is_dir() else "SymbolicLink" if stat.S_ISLNK(mode) else "File"
             yield (
-                _Member(
+                _ArchiveMember(
                     index=index,
                     name=_shown(info.filename),
                     type=kind,
@@ -177,7 +177,7 @@ def _zip_time(info: zipfile.ZipInfo) -> float | None:
         return None
 
 
-def _tar_members(file: BinaryIO) -> Iterator[tuple[_Member, Any]]:
+def _tar_members(file: BinaryIO) -> Iterator[tuple[_ArchiveMember, Any]]:
     with tarfile.open(fileobj=file, mode="r:*", tarinfo=_BoundedHeader) as archive:
         index = 0
         while (header := archive.next()) is not None:
@@ -187,10 +187,10 @@ def _tar_members(file: BinaryIO) -> Iterator[tuple[_Member, Any]]:
             index += 1
 
 
-def _tar_member(index: int, header: tarfile.TarInfo) -> _Member:
+def _tar_member(index: int, header: tarfile.TarInfo) -> _ArchiveMember:
     names = (("File", header.isreg()), ("Directory", header.isdir()), ("SymbolicLink", header.issym()))
     kind = next((name for name, holds in (*names, ("HardLink", header.islnk())) if holds), "Other")
-    return _Member(
+    return _ArchiveMember(
         index=index,
         name=_shown(header.name),
         type=kind,

@@ -15,7 +15,7 @@ from tidemill.executors.base import Capacity
 from tidemill.executors.gpus import Gpu, find_gpus
 from tidemill.wire.exchange import Context, Handler
 
-__all__ = ["Machine", "MachineOperations"]
+__all__ = ["MachineFacts", "MachineOperations"]
 
 _DESCRIBED_BY = {
     "training-job": "sagemaker:DescribeTrainingJob",
@@ -25,7 +25,7 @@ _DESCRIBED_BY = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineFacts:
     """What DescribeMachine is about.
 
     Attributes:
@@ -46,7 +46,7 @@ class Machine:
 class MachineOperations:
     """Describes the machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: MachineFacts) -> None:
         self._machine = machine
         self._gpus: tuple[Gpu, ...] | None = None
 

@@ -68,7 +68,7 @@ class LineNumbers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._streams: OrderedDict[Path, _Stream] = OrderedDict()
+        self._streams: OrderedDict[Path, _LineIndex] = OrderedDict()
 
     def page(self, directory: Path, *, first: int, limit: int, message_max_bytes: int, since_ms: int) -> NumberedPage:
         """Return the lines from a number on.
@@ -105,12 +105,12 @@ class LineNumbers:
             stream.count()
             return stream.position_of(min(number, stream.ends))
 
-    def _stream(self, directory: Path) -> "_Stream":
+    def _stream(self, directory: Path) -> "_LineIndex":
         with self._lock:
             stream = self._streams.get(directory)
             # Events that a client puts late move the lines after them, so their counts are not kept.
             if stream is None or stream.of_client:
-                stream = self._streams[directory] = _Stream(directory)
+                stream = self._streams[directory] = _LineIndex(directory)
             self._streams.move_to_end(directory)
             if len(self._streams) > _STREAMS_KEPT:
                 self._streams.popitem(last=False)
@@ -152,7 +152,7 @@ def _shown(line: StoredLine, number: int, message_max_bytes: int, *, is_state: b
     )
 
 
-class _Stream:
+class _LineIndex:
     """The counts of one stream."""
 
     def __init__(self, directory: Path) -> None:

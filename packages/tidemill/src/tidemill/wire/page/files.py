@@ -25,7 +25,7 @@ _MISSING = (
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _PageFile:
     content_type: str
     plain: bytes
     gzipped: bytes | None
@@ -40,7 +40,7 @@ class PageFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _PageFile] = {}
         self._built_ns = -1
 
     def reply(self, path: str, *, accepts_gzip: bool, origin: str) -> HttpReply:
@@ -83,10 +83,10 @@ class PageFiles:
         self._built_ns = built_ns
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _PageFile:
     plain = path.read_bytes()
     gzipped = gzip.compress(plain, 9, mtime=0) if path.suffix in _COMPRESSED else None
-    return _File(_TYPES[path.suffix], plain, gzipped)
+    return _PageFile(_TYPES[path.suffix], plain, gzipped)
 
 
 def _policy(origin: str) -> str:
