@@ -112,4 +112,5 @@ def _serve(settings: "Settings", ready_fd: int) -> NoReturn:
 def _hint(running: "ServiceRecord", *, state_dir: Path | None) -> None:
     where = f" --state-dir {shlex.quote(str(state_dir.absolute()))}" if state_dir else ""
     typer.echo(f'Point AWS clients of this shell to it:  eval "$(tidemill env{where})"')
+    typer.echo(f"Look at it:  tidemill open{where}")
     typer.echo(f"End it:  tidemill down{where}")
