@@ -1,4 +1,4 @@
-"""`tidemill train`: the parsing of its arguments."""
+"""`tidemill train` and `tidemill tune`: the parsing of their arguments."""
 
 import subprocess
 from collections.abc import Callable
@@ -47,4 +47,14 @@ def test_malformed_arguments_are_wrong_usage_and_start_nothing(
     tidemill: Run, variables: dict[str, str], arguments: list[str]
 ) -> None:
     assert tidemill("train", "train.py", *arguments).returncode == 2
+    assert not Path(variables["TIDEMILL_STATE_DIR"]).exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--hp", "epochs"], ["--input", "training=/no/such/place"], ["--range", "lr=a:b"]]
+)
+def test_malformed_arguments_of_a_search_are_wrong_usage_and_start_nothing(
+    tidemill: Run, variables: dict[str, str], arguments: list[str]
+) -> None:
+    assert tidemill("tune", "train.py", "--range", "units=1:8", *arguments).returncode == 2
     assert not Path(variables["TIDEMILL_STATE_DIR"]).exists()

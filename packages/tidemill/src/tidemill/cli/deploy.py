@@ -6,6 +6,7 @@ import typer
 
 from tidemill.cli.completion import training_names
 from tidemill.cli.failures import CommandFailed
+from tidemill.cli.job_options import EndpointTypeOption, InstanceCountOption, InstanceTypeOption
 from tidemill.cli.kinds import ENDPOINT
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import print_json
@@ -27,11 +28,9 @@ def deploy(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the endpoint (default: made up).")] = None,
-    instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
-    instance_type: Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")] = "local",
-    endpoint_type: Annotated[
-        str | None, typer.Option(metavar="[tensorflow-serving|python]", help="Kind of endpoint.")
-    ] = None,
+    instance_count: InstanceCountOption = 1,
+    instance_type: InstanceTypeOption = "local",
+    endpoint_type: EndpointTypeOption = None,
     framework_version: Annotated[
         str | None, typer.Option(help="TensorFlow version of a model in S3 (default: settings).")
     ] = None,

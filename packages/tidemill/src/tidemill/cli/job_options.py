@@ -1,4 +1,4 @@
-"""Options of the commands that submit a script, and how their values are read.
+"""Options of the commands that submit a script or serve a model, and how their values are read.
 
 They are written as in the SDK, so that a call of the estimator can be typed: ``--input
 train=s3://bucket/train,input_mode=Pipe``, ``--distribution mpi,processes_per_host=2``.
@@ -8,10 +8,14 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from tidemill.settings import Settings
+
+ScriptArgument = Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script (inside --source-dir).")]
 SourceDirOption = Annotated[Path | None, typer.Option("--source-dir", metavar="DIR", help="Directory that goes along.")]
 InputOption = Annotated[
     list[str] | None,
@@ -26,8 +30,15 @@ InputOption = Annotated[
 HyperparameterOption = Annotated[
     list[str] | None, typer.Option("--hp", metavar="NAME=VALUE", help="A hyperparameter; repeatable.")
 ]
+InstanceCountOption = Annotated[int, typer.Option(min=1, help="Number of instances.")]
 InstanceTypeOption = Annotated[str, typer.Option(help="As AWS names it; 'local' is this machine.")]
 FrameworkOption = Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")]
+JobNameOption = Annotated[str | None, typer.Option("--name", help="Name of the job (default: made up).")]
+MaxRunOption = Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop a training after that time.")]
+FollowOption = Annotated[bool, typer.Option("--wait/--no-wait", help="Show what the job does until it ends.")]
+EndpointTypeOption = Annotated[
+    str | None, typer.Option(metavar="[tensorflow-serving|python]", help="Kind of endpoint.")
+]
 
 _CHANNEL_KEYS = (
     "distribution",
@@ -162,6 +173,29 @@ def metric_definition(text: str) -> dict[str, str]:
     """
     name, _, regex = text.partition("=")
     return {"Name": name, "Regex": regex or rf"(?:.*\bval_|\b){re.escape(name)}\W{{1,3}}{_NUMBER}"}
+
+
+def script_arguments(
+    settings: "Settings", *, version: str | None, source_dir: Path | None, hp: list[str] | None, max_run: int | None
+) -> dict[str, Any]:
+    """Return the arguments of the estimator that all commands have which train with a script.
+
+    Args:
+        settings: Have the default version.
+        version: ``--framework-version``.
+        source_dir: ``--source-dir``.
+        hp: ``--hp``, as typed.
+        max_run: ``--max-run``, in seconds.
+
+    Raises:
+        BadParameter: A hyperparameter has another form than NAME=VALUE.
+    """
+    return given(
+        framework_version=version or settings.default_framework,
+        source_dir=str(source_dir) if source_dir else None,
+        hyperparameters={name: hyperparameter(value) for name, value in pairs("--hp", hp)} or None,
+        max_run=max_run,
+    )
 
 
 def given(**arguments: Any) -> dict[str, Any]:

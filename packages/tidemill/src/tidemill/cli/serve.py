@@ -11,6 +11,7 @@ import typer
 
 from tidemill._shared.trees import remove_tree
 from tidemill.cli.failures import CommandFailed
+from tidemill.cli.job_options import EndpointTypeOption, FrameworkOption
 from tidemill.cli.model_path import ModelKind, ModelPath
 from tidemill.cli.options import JsonOption, load_settings
 from tidemill.cli.text import print_json_line
@@ -35,12 +36,10 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port (default: 8080 or the next free one); 0: a free one.")
     ] = None,
-    endpoint_type: Annotated[
-        str | None, typer.Option(metavar="[tensorflow-serving|python]", help="Kind of endpoint.")
-    ] = None,
+    endpoint_type: EndpointTypeOption = None,
     entry_point: Annotated[str | None, typer.Option(metavar="SCRIPT", help="Script with handlers.")] = None,
     source_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the script.")] = None,
-    framework_version: Annotated[str | None, typer.Option(help="TensorFlow version (default: settings).")] = None,
+    framework_version: FrameworkOption = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable of the server; repeatable.")
     ] = None,

@@ -8,17 +8,22 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.job_options import (
+    FollowOption,
     FrameworkOption,
     HyperparameterOption,
     InputOption,
+    InstanceCountOption,
     InstanceTypeOption,
+    JobNameOption,
+    MaxRunOption,
+    ScriptArgument,
     SourceDirOption,
     channels,
     distribution,
     given,
-    hyperparameter,
     metric_definition,
     pairs,
+    script_arguments,
 )
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import print_json
@@ -35,67 +40,81 @@ class _InputMode(StrEnum):
     FAST_FILE = "FastFile"
 
 
+_InputModeOption = Annotated[_InputMode | None, typer.Option(help="How channels arrive (default: File).")]
+_EnvOption = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable; repeatable.")
+]
+_VolumeOption = Annotated[int | None, typer.Option(min=1, metavar="GB", help="Size of the data volume.")]
+_DistributionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--distribution",
+        metavar="KIND[,KEY=VALUE]|JSON",
+        help="parameter_server, multi_worker_mirrored_strategy, or e.g. mpi,processes_per_host=2; or the SDK's"
+        " argument as JSON.",
+    ),
+]
+_MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="NAME[=REGEX]",
+        help="A metric to read from the log; repeatable. Without REGEX as Keras writes it.",
+    ),
+]
+_PythonOption = Annotated[str, typer.Option(help="Python, e.g. py310 (default: any that the version runs on).")]
+_RoleOption = Annotated[str, typer.Option(help="Name or ARN of the job's role.")]
+_OutputOption = Annotated[str | None, typer.Option(metavar="s3://...", help="S3 prefix of the model.")]
+_CheckpointOption = Annotated[
+    str | None, typer.Option(metavar="s3://...", help="S3 prefix of checkpoints, restored at the start.")
+]
+_CheckpointPathOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Their directory in the job (default: /opt/ml/checkpoints).")
+]
+_SpotOption = Annotated[
+    bool, typer.Option("--spot", "--use-spot-instances", help="A spot job, which `tidemill interrupt` interrupts.")
+]
+_MaxWaitOption = Annotated[
+    int | None, typer.Option(min=1, metavar="SECONDS", help="Of a spot job: longest time with its restarts.")
+]
+_RetriesOption = Annotated[
+    int | None, typer.Option(min=1, max=30, help="Restarts from checkpoints after internal errors.")
+]
+_TagOption = Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; repeatable.")]
+_CompileOption = Annotated[bool, typer.Option("--compile", help="Enable the training compiler: XLA if it is faster.")]
+_DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Only print the CreateTrainingJob request; upload and send nothing.")
+]
+
+
 @app.command()
 def train(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script (inside --source-dir).")],
+    script: ScriptArgument,
     source_dir: SourceDirOption = None,
     inputs: InputOption = None,
-    input_mode: Annotated[_InputMode | None, typer.Option(help="How channels arrive (default: File).")] = None,
+    input_mode: _InputModeOption = None,
     hp: HyperparameterOption = None,
-    variables: Annotated[
-        list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="An environment variable; repeatable.")
-    ] = None,
-    instance_count: Annotated[int, typer.Option(min=1, help="Number of instances.")] = 1,
+    variables: _EnvOption = None,
+    instance_count: InstanceCountOption = 1,
     instance_type: InstanceTypeOption = "local",
-    volume_size: Annotated[int | None, typer.Option(min=1, metavar="GB", help="Size of the data volume.")] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--distribution",
-            metavar="KIND[,KEY=VALUE]|JSON",
-            help="parameter_server, multi_worker_mirrored_strategy, or e.g. mpi,processes_per_host=2; or the SDK's"
-            " argument as JSON.",
-        ),
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            metavar="NAME[=REGEX]",
-            help="A metric to read from the log; repeatable. Without REGEX as Keras writes it.",
-        ),
-    ] = None,
+    volume_size: _VolumeOption = None,
+    strategy: _DistributionOption = None,
+    metrics: _MetricOption = None,
     framework_version: FrameworkOption = None,
-    py_version: Annotated[
-        str, typer.Option(help="Python, e.g. py310 (default: any that the version runs on).")
-    ] = "py3",
-    job_name: Annotated[str | None, typer.Option("--name", help="Name of the job (default: made up).")] = None,
-    role: Annotated[str, typer.Option(help="Name or ARN of the job's role.")] = "tidemill",
-    output_path: Annotated[str | None, typer.Option(metavar="s3://...", help="S3 prefix of the model.")] = None,
-    checkpoint_s3_uri: Annotated[
-        str | None, typer.Option(metavar="s3://...", help="S3 prefix of checkpoints, restored at the start.")
-    ] = None,
-    checkpoint_local_path: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Their directory in the job (default: /opt/ml/checkpoints).")
-    ] = None,
-    max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop the job after that time.")] = None,
-    use_spot: Annotated[
-        bool, typer.Option("--spot", "--use-spot-instances", help="A spot job, which `tidemill interrupt` interrupts.")
-    ] = False,
-    max_wait: Annotated[
-        int | None, typer.Option(min=1, metavar="SECONDS", help="Of a spot job: longest time with its restarts.")
-    ] = None,
-    max_retry_attempts: Annotated[
-        int | None, typer.Option(min=1, max=30, help="Restarts from checkpoints after internal errors.")
-    ] = None,
-    tags: Annotated[list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag; repeatable.")] = None,
-    compile_steps: Annotated[
-        bool, typer.Option("--compile", help="Enable the training compiler: XLA if it is faster.")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show the log until the job ends.")] = True,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print the CreateTrainingJob request; upload and send nothing.")
-    ] = False,
+    py_version: _PythonOption = "py3",
+    job_name: JobNameOption = None,
+    role: _RoleOption = "tidemill",
+    output_path: _OutputOption = None,
+    checkpoint_s3_uri: _CheckpointOption = None,
+    checkpoint_local_path: _CheckpointPathOption = None,
+    max_run: MaxRunOption = None,
+    use_spot: _SpotOption = False,
+    max_wait: _MaxWaitOption = None,
+    max_retry_attempts: _RetriesOption = None,
+    tags: _TagOption = None,
+    compile_steps: _CompileOption = False,
+    wait: FollowOption = True,
+    dry_run: _DryRunOption = False,
     json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
@@ -105,9 +124,8 @@ def train(
 
     choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
     data = channels(inputs)
-    arguments = given(
-        source_dir=str(source_dir) if source_dir else None,
-        hyperparameters={name: hyperparameter(value) for name, value in pairs("--hp", hp)} or None,
+    common = script_arguments(choice.settings, version=framework_version, source_dir=source_dir, hp=hp, max_run=max_run)
+    arguments = common | given(
         environment=dict(pairs("--env", variables)) or None,
         distribution=distribution(strategy),
         metric_definitions=[metric_definition(each) for each in metrics or ()] or None,
@@ -117,11 +135,9 @@ def train(
         output_path=output_path,
         checkpoint_s3_uri=checkpoint_s3_uri,
         checkpoint_local_path=checkpoint_local_path,
-        max_run=max_run,
         use_spot_instances=use_spot or None,
         max_wait=max_wait,
         max_retry_attempts=max_retry_attempts,
-        framework_version=framework_version or choice.settings.default_framework,
     )
     arguments |= {"role": role, "instance_count": instance_count, "instance_type": instance_type}
     try:
@@ -132,16 +148,7 @@ def train(
         estimator.fit(data or None, wait=False, job_name=job_name)
     except ValueError as error:
         raise CommandFailed(str(error)) from error
-    job = estimator.latest_training_job
-    _say_estimate(job)
-    if wait:
-        job.wait()
-    if json:
-        description = job.describe()
-        model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or None
-        print_json({"name": job.name, "status": description["TrainingJobStatus"], "model": model})
-    elif not wait:
-        typer.echo(f"{job.name} was submitted; `tidemill logs -f {job.name}` follows it")
+    _follow(estimator.latest_training_job, wait=wait, json=json)
 
 
 def _estimator(
@@ -155,6 +162,18 @@ def _estimator(
     session = Session(ensure_service(choice).session if sends else choice.session())
     session.sends = sends
     return TensorFlow(str(script), sagemaker_session=session, **arguments)
+
+
+def _follow(job: Any, *, wait: bool, json: bool) -> None:
+    _say_estimate(job)
+    if wait:
+        job.wait()
+    if json:
+        description = job.describe()
+        model = description.get("ModelArtifacts", {}).get("S3ModelArtifacts") or None
+        print_json({"name": job.name, "status": description["TrainingJobStatus"], "model": model})
+    elif not wait:
+        typer.echo(f"{job.name} was submitted; `tidemill logs -f {job.name}` follows it")
 
 
 def _say_estimate(job: Any) -> None:

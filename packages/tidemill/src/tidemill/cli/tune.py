@@ -1,22 +1,25 @@
 """`tidemill tune`: search for the values of a script's hyperparameters."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.job_options import (
+    FollowOption,
     FrameworkOption,
     HyperparameterOption,
     InputOption,
     InstanceTypeOption,
+    JobNameOption,
+    MaxRunOption,
+    ScriptArgument,
     SourceDirOption,
     channels,
-    given,
     hyperparameter,
     metric_definition,
     pairs,
+    script_arguments,
 )
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
 from tidemill.cli.text import print_json, print_table
@@ -30,39 +33,49 @@ _SCALES = {"linear": "Linear", "log": "Logarithmic", "reverse": "ReverseLogarith
 _SHOWN = 10
 
 
+_RangeOption = Annotated[
+    list[str],
+    typer.Option(
+        "--range",
+        "-r",
+        metavar="NAME=LOW:HIGH[:SCALE]|NAME=A,B,...",
+        help="What to tune; repeatable. SCALE is linear, log, reverse or auto; integers if both ends are.",
+    ),
+]
+_JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of trainings (default: 10; a grid has all).")]
+_ParallelOption = Annotated[int, typer.Option(min=1, help="Trainings at the same time.")]
+_ObjectiveOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[=REGEX]",
+        help="What to optimize. Without REGEX the log's 'val_NAME: 0.1' or 'NAME: 0.1', as Keras writes it.",
+    ),
+]
+_MaximizeOption = Annotated[bool, typer.Option("--maximize/--minimize", help="Whether higher values are better.")]
+_StrategyOption = Annotated[str, typer.Option(help="bayesian, random, grid or hyperband.")]
+_EarlyOption = Annotated[bool, typer.Option(help="Stop trainings that are worse than the median.")]
+_SeedOption = Annotated[int | None, typer.Option(min=0, help="Seed of the search.")]
+
+
 @app.command()
 def tune(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script (inside --source-dir).")],
-    ranges: Annotated[
-        list[str],
-        typer.Option(
-            "--range",
-            "-r",
-            metavar="NAME=LOW:HIGH[:SCALE]|NAME=A,B,...",
-            help="What to tune; repeatable. SCALE is linear, log, reverse or auto; integers if both ends are.",
-        ),
-    ],
-    jobs: Annotated[int | None, typer.Option(min=1, help="Number of trainings (default: 10; a grid has all).")] = None,
-    parallel: Annotated[int, typer.Option(min=1, help="Trainings at the same time.")] = 1,
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[=REGEX]",
-            help="What to optimize. Without REGEX the log's 'val_NAME: 0.1' or 'NAME: 0.1', as Keras writes it.",
-        ),
-    ] = "loss",
-    maximize: Annotated[bool, typer.Option("--maximize/--minimize", help="Whether higher values are better.")] = False,
-    strategy: Annotated[str, typer.Option(help="bayesian, random, grid or hyperband.")] = "bayesian",
-    early_stopping: Annotated[bool, typer.Option(help="Stop trainings that are worse than the median.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the search.")] = None,
+    script: ScriptArgument,
+    ranges: _RangeOption,
+    jobs: _JobsOption = None,
+    parallel: _ParallelOption = 1,
+    metric: _ObjectiveOption = "loss",
+    maximize: _MaximizeOption = False,
+    strategy: _StrategyOption = "bayesian",
+    early_stopping: _EarlyOption = False,
+    seed: _SeedOption = None,
     source_dir: SourceDirOption = None,
     inputs: InputOption = None,
     hp: HyperparameterOption = None,
     instance_type: InstanceTypeOption = "local",
     framework_version: FrameworkOption = None,
-    job_name: Annotated[str | None, typer.Option("--name", help="Name of the tuning job (default: made up).")] = None,
-    max_run: Annotated[int | None, typer.Option(min=1, metavar="SECONDS", help="Stop a training after that.")] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show progress until the tuning job ends.")] = True,
+    job_name: JobNameOption = None,
+    max_run: MaxRunOption = None,
+    wait: FollowOption = True,
     json: JsonOption = False,
     endpoint_url: EndpointOption = None,
     state_dir: StateDirOption = None,
@@ -72,7 +85,8 @@ def tune(
 
     choice = ServiceChoice.of(state_dir=state_dir, endpoint_url=endpoint_url)
     searched = {name: _range(name, text) for name, text in pairs("--range", ranges)}
-    definition = metric_definition(metric)
+    definition, data = metric_definition(metric), channels(inputs)
+    common = script_arguments(choice.settings, version=framework_version, source_dir=source_dir, hp=hp, max_run=max_run)
     from tidemill.sdk import HyperparameterTuner, Session, TensorFlow
 
     try:
@@ -80,15 +94,10 @@ def tune(
             str(script),
             role="tidemill",
             instance_type=instance_type,
-            framework_version=framework_version or choice.settings.default_framework,
             py_version="py3",
             metric_definitions=[definition],
             sagemaker_session=Session(ensure_service(choice).session),
-            **given(
-                source_dir=str(source_dir) if source_dir else None,
-                hyperparameters={each: hyperparameter(text) for each, text in pairs("--hp", hp)} or None,
-                max_run=max_run,
-            ),
+            **common,
         )
         tuner = HyperparameterTuner(
             estimator,
@@ -101,7 +110,7 @@ def tune(
             early_stopping_type="Auto" if early_stopping else "Off",
             random_seed=seed,
         )
-        tuner.fit(channels(inputs) or None, job_name=job_name, wait=False)
+        tuner.fit(data or None, job_name=job_name, wait=False)
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     if wait:
