@@ -2,10 +2,11 @@
 
 import math
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tidemill.core.exposition import Family, Histogram, exposition
-from tidemill.wire.request_counts import REFUSED, RequestCounts
+from tidemill.wire.observer import REFUSED, RequestObserver
 
 HOSTILE = 'a"b\\c\nd{e="f"} 1\n# TYPE evil counter\u202e\x00\x1b[31m' + "z" * 10_000
 
@@ -39,12 +40,16 @@ def test_a_histogram_counts_a_value_in_each_bucket_that_contains_it() -> None:
     }
 
 
-def test_requests_are_counted_by_status_and_their_durations_without_it() -> None:
-    counts = RequestCounts()
-    counts.note("s3", "PutObject", 200, 0.004)
-    counts.note("s3", "PutObject", 404, 0.3)
-    counts.note("sagemaker", REFUSED, 403, 0.001)
-    requests, durations = parsed(exposition(counts.families()).decode())
+def test_requests_are_counted_by_status_and_their_durations_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    observer = RequestObserver()
+    monkeypatch.setattr("time.perf_counter", lambda: 100.0)
+    for took_s, *answer in (
+        (0.004, "s3", "PutObject", 200),
+        (0.3, "s3", "PutObject", 404),
+        (0.001, "sagemaker", REFUSED, 403),
+    ):
+        observer.end(100.0 - took_s, *answer, span=None, request_id="id")
+    requests, durations = parsed(exposition(observer.families()).decode())
     assert {tuple(each.labels.values()): each.value for each in requests.samples} == {
         ("s3", "PutObject", "200"): 1,
         ("s3", "PutObject", "404"): 1,

@@ -19,8 +19,7 @@ from tidemill.services.authorization import Authorization
 from tidemill.services.instances import InstancesService
 from tidemill.services.s3 import S3Service
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.gateway import Gateway
-from tidemill.wire.http_server import HttpServer
+from tidemill.wire.gateway import Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 REGION = "us-west-2"

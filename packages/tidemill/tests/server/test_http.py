@@ -19,7 +19,7 @@ import toys
 
 from tidemill._shared.http.exchange import Exchange
 from tidemill._shared.http.limits import Limits
-from tidemill.wire.http_server import LIMITS
+from tidemill.wire.gateway import LIMITS
 
 SHORT = Limits(head_timeout_s=1, slow_window_s=0.3, linger_s=0.5)
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\n"

@@ -21,7 +21,7 @@ import toys
 
 from tidemill._shared.http.limits import Limits
 from tidemill._shared.http.room import Room
-from tidemill.wire.http_server import LIMITS
+from tidemill.wire.gateway import LIMITS
 from tidemill.wire.socket_owner import SocketOwners
 
 OWN = ("127.0.0.1", 8780)

@@ -19,7 +19,7 @@ from tidemill.core.process import ProcessId
 from tidemill.server.background import wait_for_end
 from tidemill.server.discovery import find_service
 from tidemill.server.state import StateDirectory
-from tidemill.wire.http_server import LIMITS
+from tidemill.wire.gateway import LIMITS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

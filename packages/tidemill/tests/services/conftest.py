@@ -90,8 +90,7 @@ from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
 from tidemill.store.records.store import SqlRecordStore
 from tidemill.wire.exchange import Service
-from tidemill.wire.gateway import Gateway
-from tidemill.wire.http_server import HttpServer
+from tidemill.wire.gateway import Gateway, HttpServer
 from tidemill.wire.perform import Performer
 from tidemill.wire.protocols.models import OWN_MODELS
 from tidemill.wire.signing.credentials import Credential

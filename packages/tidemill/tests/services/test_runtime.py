@@ -10,7 +10,6 @@ from botocore.exceptions import ClientError
 
 from tidemill.core.hosting import EndpointStatus
 from tidemill.wire.observer import RequestObserver
-from tidemill.wire.request_counts import RequestCounts
 
 CONTAINER = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": "s3://data/model.tar.gz"}
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -245,7 +244,7 @@ def test_a_traced_request_to_a_model_is_a_span_that_its_server_gets_as_parent(
 ):
     noted, seen = [], []
     spans = SimpleNamespace(note=noted.append)
-    door.gateway._observer = RequestObserver(RequestCounts(), spans)
+    door.gateway._observer = RequestObserver(spans)
     door.gateway._handlers["sagemaker-runtime"]["InvokeEndpoint"].__self__._spans = spans
 
     def answer(request: Any, body: bytes) -> tuple[int, dict[str, str], bytes]:

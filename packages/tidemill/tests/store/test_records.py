@@ -701,6 +701,7 @@ def test_listeners_hear_of_each_committed_change_also_if_its_caller_has_left(sto
         with pytest.raises(ValueError, match="no"):
             await store.change(failing)
         await store.delete(KIND, "a")
+        await asyncio.sleep(0)  # listeners hear of it after its caller
         assert heard == [{(KIND, "a")}] * 3
         change = asyncio.ensure_future(store.change(slow))
         await asyncio.to_thread(begun.wait, 60)

@@ -17,8 +17,8 @@ import uvloop
 from structlog.testing import LogCapture
 
 from tidemill._shared.http.exchange import ClientLeft, Exchange
-from tidemill.wire.http_server import Answer as App
-from tidemill.wire.http_server import HttpServer
+from tidemill.wire.gateway import Answer as App
+from tidemill.wire.gateway import HttpServer
 from tidemill.wire.reply import HttpReply, send_reply
 
 DEADLINE_S = 20

@@ -17,8 +17,7 @@ import uvloop
 from tidemill._shared.http.limits import Limits
 from tidemill.errors import AwsError, ResourceInUse
 from tidemill.wire.exchange import Context, FileBody, Handler, Reply
-from tidemill.wire.gateway import BodyLimits, Gateway
-from tidemill.wire.http_server import LIMITS, Answer, HttpServer
+from tidemill.wire.gateway import LIMITS, Answer, BodyLimits, Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 __all__ = ["EXPIRED", "KEY", "SECRET", "TEMPORARY", "Keys", "Toy", "Toys", "serving", "toy_gateway"]

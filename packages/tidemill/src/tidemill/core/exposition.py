@@ -21,14 +21,18 @@ class Histogram:
 
     Args:
         bounds: Inclusive upper bounds, ascending, without infinity.
+        counts: Number of values that were observed before, by bound, and of greater ones. Default: none.
+        total: Their sum.
     """
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
-    def __init__(self, bounds: Sequence[float] = DURATIONS_S) -> None:
+    def __init__(
+        self, bounds: Sequence[float] = DURATIONS_S, *, counts: Sequence[int] | None = None, total: float = 0.0
+    ) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self._counts = [0] * (len(bounds) + 1) if counts is None else list(counts)
+        self._sum = total
 
     @property
     def count(self) -> int:

@@ -98,9 +98,3 @@ class Spans(Protocol):
         Args:
             span: The span.
         """
-
-
-def current_traceparent() -> str | None:
-    """Return the header's value for the request that the running task answers; None if nothing is traced."""
-    context = CURRENT.get()
-    return context.traceparent if context is not None else None

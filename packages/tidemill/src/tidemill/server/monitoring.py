@@ -22,7 +22,7 @@ from tidemill.server.executors import Executors
 from tidemill.server.instance_metrics import instance_families
 from tidemill.server.state import StateDirectory
 from tidemill.server.stores import Stores
-from tidemill.wire.request_counts import RequestCounts
+from tidemill.wire.observer import RequestObserver
 
 _JOBS = (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB, TUNING_JOB, PIPELINE_EXECUTION)
 _Counts = Mapping[tuple[str, str], int]
@@ -46,7 +46,7 @@ class Monitoring:
         stores: Stores,
         executors: Executors,
         drivers: Drivers,
-        requests: RequestCounts,
+        requests: RequestObserver,
         webhooks: Deliveries,
     ) -> None:
         self._state = state

@@ -15,7 +15,6 @@ from tidemill.services.page.webhooks import WebhookOperations
 from tidemill.wire.exchange import Service
 from tidemill.wire.observer import RequestObserver
 from tidemill.wire.page.metrics import MetricsPage
-from tidemill.wire.request_counts import RequestCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,10 @@ def open_monitors(
         webhooks: Deliver state changes.
     """
     owner, clock = access.owner.access_key_id, stores.clock
-    tokens, counts = MetricsTokens(stores.records, clock=clock), RequestCounts()
-    monitoring = Monitoring(start.state, stores, executors, drivers, counts, webhooks)
+    tokens, observer = MetricsTokens(stores.records, clock=clock), RequestObserver(start.spans)
+    monitoring = Monitoring(start.state, stores, executors, drivers, observer, webhooks)
     operations = (
         MetricsTokenOperations(tokens, owner=owner),
         WebhookOperations(start.settings.webhooks, webhooks, owner=owner, clock=clock),
     )
-    return Monitors(operations, MetricsPage(tokens.allows, monitoring.text), RequestObserver(counts, start.spans))
+    return Monitors(operations, MetricsPage(tokens.allows, monitoring.text), observer)

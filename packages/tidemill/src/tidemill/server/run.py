@@ -27,7 +27,7 @@ from tidemill.server.state import StateDirectory
 from tidemill.server.stop_signal import StopSignal
 from tidemill.settings import Settings
 from tidemill.shim.cgroup import delegate
-from tidemill.wire.http_server import LIMITS
+from tidemill.wire.gateway import LIMITS
 
 _log = structlog.get_logger()
 

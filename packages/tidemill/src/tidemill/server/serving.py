@@ -11,7 +11,7 @@ from tidemill.server.app import Application
 from tidemill.server.garbage import short_collections
 from tidemill.server.sockets import Sockets
 from tidemill.server.stop_signal import StopSignal
-from tidemill.wire.http_server import HttpServer
+from tidemill.wire.gateway import HttpServer
 
 DRAIN_S = 5
 

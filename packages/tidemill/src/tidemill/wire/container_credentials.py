@@ -3,13 +3,14 @@
 Only the holder of the path may ask, so the request needs no signature (`tidemill.core.container_credentials`).
 """
 
-import json
 from datetime import UTC, datetime
 
-from tidemill.core.container_credentials import key_id_of, opens
+from tidemill.core.container_credentials import PREFIX, key_id_of, opens
 from tidemill.errors import AwsError
-from tidemill.wire.reply import HttpReply
+from tidemill.wire.reply import HttpReply, json_reply
 from tidemill.wire.signing.credentials import CredentialLookup
+
+__all__ = ["PREFIX", "container_credentials"]
 
 
 def container_credentials(path: str, credentials: CredentialLookup, *, now_ms: int) -> HttpReply:
@@ -37,5 +38,4 @@ def container_credentials(path: str, credentials: CredentialLookup, *, now_ms: i
         "Token": token,
         "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-    return HttpReply(200, headers, json.dumps(members).encode())
+    return json_reply(members)

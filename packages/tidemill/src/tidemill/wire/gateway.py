@@ -1,4 +1,4 @@
-"""The gateway: passes the requests of the service's server to all services.
+"""The server of the service, and the gateway that passes its requests to all services.
 
 Steps of a request: match, guard, verify, read and parse, validate, authorize, handler, serialize. Every refusal has the
 format of the request's protocol. An unexpected exception is logged with the request id, and answered as an internal
@@ -6,32 +6,40 @@ failure without details.
 """
 
 import asyncio
-import json
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from tidemill._shared.http.exchange import ClientLeft, Exchange
-from tidemill._shared.http.limits import Refusal
+from tidemill._shared.http.limits import Limits, Refusal, Traffic
+from tidemill._shared.http.listener import Listener
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.core.container_credentials import key_id_of
 from tidemill.errors import AwsError, ServiceUnavailable, StateCorrupt
 from tidemill.wire.bodies.body import BodyStream, inflated, open_body, too_large
-from tidemill.wire.container_credentials import container_credentials
-from tidemill.wire.error_reply import error_reply
+from tidemill.wire.container_credentials import PREFIX, container_credentials
+from tidemill.wire.error_reply import error_reply, refusal_form
 from tidemill.wire.exchange import Authorizer, Caller, Context, Handler, Reply, Service
 from tidemill.wire.forms.upload import FormUpload
 from tidemill.wire.match import SIGNING_NAMES, Match, Routers, match, match_call, operation_in_form, unknown_operation
-from tidemill.wire.observer import RequestObserver
+from tidemill.wire.observer import REFUSED, RequestObserver
 from tidemill.wire.operations import Operation, operation
 from tidemill.wire.page.entrance import PageEntrance, make_safe
-from tidemill.wire.reply import HttpReply, send_reply
+from tidemill.wire.reply import HttpReply, json_reply, send_reply
 from tidemill.wire.request import Guard, Request, is_navigation, new_request_id
-from tidemill.wire.request_counts import REFUSED, RequestCounts
 from tidemill.wire.signing.credentials import CredentialLookup
 from tidemill.wire.signing.sigv4 import UNSIGNED_PAYLOAD, Claim, Verifier
+from tidemill.wire.socket_owner import SocketOwners
+
+__all__ = ["LIMITS", "Answer", "BodyLimits", "Gateway", "HttpServer"]
+
+LIMITS = Limits(answer_timeout_s=float("inf"), unproven=64)
+"""The service's limits: operations have their own limits on bodies and time."""
+
+Answer = Callable[[Exchange], Awaitable[None]]
+"""Answers one request. May raise `ClientLeft`."""
 
 PAGE = "/_tidemill"
 """What every path of the page begins with, and no bucket's does."""
@@ -54,6 +62,52 @@ class BodyLimits:
     """InvokeEndpoint."""
     object_bytes: int = 5 * 1024**3
     """One S3 upload or part."""
+
+
+class HttpServer:
+    """Answers the requests of sockets.
+
+    Args:
+        answer: Called with each request, in a task of its own; a `Gateway`, in the service.
+        limits: Limits on requests and their duration.
+    """
+
+    def __init__(self, answer: Answer, *, limits: Limits = LIMITS) -> None:
+        self._application = answer
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._owners = SocketOwners()
+        traffic = Traffic(limits, streams=True, refusal_form=refusal_form, now_s=self._loop.time)
+        self.listener = Listener(self._begin, traffic, loop=self._loop, owner_of=self._owners)
+
+    async def drain(self, *, timeout_s: float) -> None:
+        """Close idle connections, wait for current requests, and abort those that are not answered in time."""
+        deadline_s = self._loop.time() + timeout_s
+        await self.listener.drain(grace_s=0, timeout_s=timeout_s)
+        self._owners.close()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=max(0, deadline_s - self._loop.time()))
+            if late:
+                _log.warning("http.requests_cut", requests=len(late), timeout_s=timeout_s)
+                for task in late:
+                    task.cancel()
+                await asyncio.wait(late)
+
+    def _begin(self, exchange: Exchange) -> None:
+        task = self._loop.create_task(self._answer(exchange))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        try:
+            await self._application(exchange)
+        except ClientLeft:
+            return
+        except Exception:  # noqa: BLE001 - the application answers its own failures; this one is of the application
+            _log.exception("http.application_failed", path=_path(exchange))
+        if not exchange.answered and not exchange.gone:
+            _log.error("http.not_answered", path=_path(exchange))
+            exchange.refuse(Refusal(500, "An internal error occurred. Its details are in the service's log."))
 
 
 class Gateway:
@@ -104,9 +158,9 @@ class Gateway:
         self._is_certain = is_certain
         self._refuses_encryption = refuses_encryption
         self._limits = limits or BodyLimits()
-        self._health = None if health is None else json.dumps({"status": "ok", **health}).encode()
+        self._health = health
         self._routers = Routers(self._handlers)
-        self._observer = observer or RequestObserver(RequestCounts())
+        self._observer = observer or RequestObserver()
         self._page = page
 
     @property
@@ -129,7 +183,8 @@ class Gateway:
         except ValueError:
             exchange.refuse(Refusal(400, "Malformed HTTP request: the target is no URL"))
             return
-        state, observation = _RequestState(exchange, request, new_request_id()), self._observer.begin(request)
+        begun_s, state = time.perf_counter(), _RequestState(exchange, request, new_request_id())
+        span = self._observer.begin_span(request) if self._observer.traces else None
         reply = await self._reply(state)
         request_id = state.request_id.encode("ascii")
         reply.headers.append((b"x-amzn-requestid", request_id))
@@ -143,7 +198,9 @@ class Gateway:
             exchange.send(reply.body)
         else:
             await send_reply(exchange, reply)
-        self._observer.end(observation, state.match.service, state.operation, reply.status, state.request_id)
+        self._observer.end(
+            begun_s, state.match.service, state.operation, reply.status, span=span, request_id=state.request_id
+        )
 
     async def _reply(self, state: "_RequestState") -> HttpReply:
         try:
@@ -186,9 +243,9 @@ class Gateway:
             return self._page.leading_here()
         self._guard.check(request, from_anywhere=found.is_form)
         if self._health is not None and _is_health_check(request):
-            return HttpReply(200, [(b"content-type", b"application/json")], self._health)
+            return json_reply({"status": "ok", **self._health})
         await self._await_certainty()
-        if request.method == "GET" and key_id_of(request.path):
+        if request.method == "GET" and request.path.startswith(PREFIX):
             reply = container_credentials(request.path, self._credentials, now_ms=self._clock.now_ms())
             state.prove()
             return reply
@@ -396,6 +453,10 @@ class _RequestState:
         """Tell the connection, unless it knows already, that a request of it was signed."""
         if self.exchange.prove is not None:
             self.exchange.prove()
+
+
+def _path(exchange: Exchange) -> str:
+    return exchange.target.partition(b"?")[0].decode("latin-1")
 
 
 def _internal(found: Match) -> str:

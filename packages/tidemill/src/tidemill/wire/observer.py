@@ -1,73 +1,85 @@
-"""What the gateway keeps of the requests that it has answered: counts always, spans if they are traced."""
+"""What the gateway keeps of the requests that it has answered: counts always, spans if they are traced.
+
+Requests are counted by service, operation and status, with the time that their answers took. Operations have a label
+only if they have a handler: no request can add labels.
+"""
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidemill.core.exposition import Family, Histogram
 from tidemill.core.spans import CURRENT, HEADER, Span, Spans, TraceContext
 from tidemill.wire.request import Request
-from tidemill.wire.request_counts import RequestCounts
+
+REFUSED = "none"
+"""The operation of requests that were refused before their operation was known, or whose operation does not exist."""
 
 
-@dataclass(slots=True)
-class Observation:
-    """A request that is being answered.
+@dataclass(frozen=True, slots=True)
+class RequestSpan:
+    """The span of a request that is being answered.
 
     Attributes:
-        begun_s: Its begin, by the clock of durations.
-        context: Its span; None if it is not traced.
-        parent: The span of its sender.
+        context: Its place in the trace.
+        parent: The span of the request's sender.
     """
 
-    begun_s: float
-    context: TraceContext | None = None
-    parent: TraceContext | None = None
+    context: TraceContext
+    parent: TraceContext | None
 
 
 class RequestObserver:
-    """Observes requests.
+    """Observes requests since the start of the service.
 
     Args:
-        counts: Counts them.
         spans: Gets their spans. Default: none are made.
     """
 
-    def __init__(self, counts: RequestCounts, spans: Spans | None = None) -> None:
-        self._counts = counts
+    def __init__(self, spans: Spans | None = None) -> None:
+        self.traces = spans is not None
+        """Whether each request needs a `RequestSpan`."""
         self._spans = spans
+        self._seen: dict[tuple[str, str, int], Histogram] = {}
 
-    def begin(self, request: Request) -> Observation:
-        """Begin with a request, in the task that answers it.
+    def begin_span(self, request: Request) -> RequestSpan:
+        """Begin the span of a request, in the task that answers it.
 
         Args:
             request: Its head.
         """
-        observation = Observation(time.perf_counter())
-        if self._spans is not None:
-            observation.parent = TraceContext.parse(request.headers.get(HEADER))
-            observation.context = observation.parent.child() if observation.parent else TraceContext.new()
-            CURRENT.set(observation.context)
-        return observation
+        parent = TraceContext.parse(request.headers.get(HEADER))
+        span = RequestSpan(parent.child() if parent else TraceContext.new(), parent)
+        CURRENT.set(span.context)
+        return span
 
-    def end(self, observation: Observation, service: str, operation: str, status: int, request_id: str) -> None:
+    def end(
+        self, begun_s: float, service: str, operation: str, status: int, *, span: RequestSpan | None, request_id: str
+    ) -> None:
         """Note the end of an answer.
 
         Args:
-            observation: What `begin` returned.
+            begun_s: When the request began, by `time.perf_counter`.
             service: botocore's name of the service.
-            operation: Name of the operation.
+            operation: Name of an operation that has a handler, or `REFUSED`.
             status: HTTP status of the answer.
+            span: What `begin_span` returned, if requests are traced.
             request_id: Its id, as the client gets it.
         """
-        elapsed_s = time.perf_counter() - observation.begun_s
-        self._counts.note(service, operation, status, elapsed_s)
-        if self._spans is None or observation.context is None:
+        elapsed_s = time.perf_counter() - begun_s
+        key = (service, operation, status)
+        histogram = self._seen.get(key)
+        if histogram is None:
+            histogram = self._seen[key] = Histogram()
+        histogram.observe(elapsed_s)
+        if self._spans is None or span is None:
             return
         end_ns = time.time_ns()
         self._spans.note(
             Span(
                 name=f"{service}.{operation}",
-                context=observation.context,
-                parent=observation.parent,
+                context=span.context,
+                parent=span.parent,
                 begin_ns=end_ns - int(elapsed_s * 1e9),
                 end_ns=end_ns,
                 kind="server",
@@ -80,4 +92,29 @@ class RequestObserver:
                 },
                 failure=f"HTTP status {status}" if status >= 500 else "",
             )
+        )
+
+    def families(self) -> Iterator[Family]:
+        """Yield the metrics of requests."""
+        seen = sorted(self._seen.items())
+        yield Family(
+            "tidemill_requests_total",
+            "counter",
+            "Answered requests, by AWS service, operation and HTTP status.",
+            [
+                ({"service": service, "operation": operation, "status": str(status)}, histogram.count)
+                for (service, operation, status), histogram in seen
+            ],
+        )
+        durations: dict[tuple[str, str], Histogram] = {}
+        for (service, operation, _), histogram in seen:
+            durations.setdefault((service, operation), Histogram()).add(histogram)
+        yield Family(
+            "tidemill_request_duration_seconds",
+            "histogram",
+            "Seconds from the head of a request to the end of its answer.",
+            [
+                ({"service": service, "operation": operation}, histogram)
+                for (service, operation), histogram in durations.items()
+            ],
         )

@@ -1,9 +1,11 @@
 """An answer that is ready for HTTP, and how files and streams are sent in pieces."""
 
 import asyncio
+import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tidemill._shared.http.exchange import Exchange
 from tidemill.wire.exchange import FileBody
@@ -25,6 +27,16 @@ class HttpReply:
     body: ReplyBody = b""
     content_length: int | None = None
     """Announced size for a HEAD, or for a stream of known size."""
+
+
+def json_reply(members: Mapping[str, Any]) -> HttpReply:
+    """Return a document that is true only now, and is kept in no cache.
+
+    Args:
+        members: Its members.
+    """
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    return HttpReply(200, headers, json.dumps(members).encode())
 
 
 async def send_reply(exchange: Exchange, reply: HttpReply) -> None:

@@ -32,8 +32,7 @@ from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.objects.contents import RemoteSettings
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.store import SqlRecordStore
-from tidemill.wire.gateway import Gateway
-from tidemill.wire.http_server import HttpServer
+from tidemill.wire.gateway import Gateway, HttpServer
 from tidemill.wire.signing.credentials import Credential
 
 ACCESS_KEY = "AKIATIDEMILLTESTS000"

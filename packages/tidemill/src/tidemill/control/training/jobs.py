@@ -15,7 +15,7 @@ from tidemill.control.tags import check_tags
 from tidemill.control.training.admission import admit
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.spans import current_traceparent
+from tidemill.core.spans import CURRENT
 from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
 from tidemill.errors import ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
@@ -71,7 +71,7 @@ class ScriptJobs(AcceptedJobs[S]):
             resources: Its instances, by the member names of ResourceConfig.
             tags: Values by key, checked.
         """
-        now_ms = self._clock.now_ms()
+        now_ms, asking = self._clock.now_ms(), CURRENT.get()
         hosts = [host for group in instance_groups(resources) for host in group.hosts]
         new = make(
             name=name,
@@ -80,7 +80,7 @@ class ScriptJobs(AcceptedJobs[S]):
             request=dict(request),
             created_ms=now_ms,
             log_streams=tuple(f"{name}/{host}-{now_ms // 1000}" for host in hosts),
-            trace=current_traceparent(),
+            trace=asking.traceparent if asking else None,
         ).enter(SecondaryStatus.STARTING, at_ms=now_ms, message=f"Starting the {self.kind.title}")
         job = await self.insert(lambda _: new, tags=tags)
         faults.point("control.created")

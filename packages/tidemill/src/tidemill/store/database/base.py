@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Delete, Dialect, Insert, Select, Update, insert, select
 
-from tidemill.core.exposition import Histogram
+from tidemill.core.exposition import DURATIONS_S, Histogram
 from tidemill.store.database.schema import meta
 
 T = TypeVar("T")
@@ -51,15 +51,22 @@ class ConstantStatement:
 
 @dataclass(slots=True)
 class Commits:
-    """The commits of groups since the start of the service.
+    """The commits of groups since the start of the service: plain numbers, which the writer changes.
 
     Attributes:
-        durations: Seconds from the first statement of a group to the end of its commit.
         works: Works that were in these groups.
+        seconds: From the first statement of a group to the end of its commit, of all groups together.
+        by_duration: Number of commits by `DURATIONS_S`, and of longer ones.
     """
 
-    durations: Histogram = field(default_factory=Histogram)
     works: int = 0
+    seconds: float = 0.0
+    by_duration: list[int] = field(default_factory=lambda: [0] * (len(DURATIONS_S) + 1))
+
+    @property
+    def durations(self) -> Histogram:
+        """The durations, for a monitor that asks."""
+        return Histogram(counts=self.by_duration, total=self.seconds)
 
 
 class Database(Protocol):

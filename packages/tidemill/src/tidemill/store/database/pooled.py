@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 from abc import abstractmethod
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,7 @@ from typing import Any, Self, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
+from tidemill.core.exposition import DURATIONS_S
 from tidemill.errors import ServiceUnavailable
 from tidemill.store.database.base import Commits, ConstantStatement, Database
 
@@ -349,7 +351,9 @@ class _Writer:
             except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting forever
                 for pending in group:
                     pending.error = error
-            self.commits.durations.observe(time.perf_counter() - begun_s)
+            elapsed_s = time.perf_counter() - begun_s
+            self.commits.by_duration[bisect_left(DURATIONS_S, elapsed_s)] += 1
+            self.commits.seconds += elapsed_s
             self.commits.works += len(group)
             _deliver(group)
             if last:

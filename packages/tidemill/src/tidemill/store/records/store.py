@@ -153,6 +153,7 @@ class SqlRecordStore(RecordStore):
         self._begun: Counter[_Turn] = Counter()
         self._ended: Counter[_Turn] = Counter()
         self._listeners: list[Callable[[Collection[tuple[str, str]]], None]] = []
+        self._untold: set[tuple[str, str]] = set()
         self._telling: set[asyncio.Task[None]] = set()
         self._reported: set[tuple[str, str]] = set()  # damaged records that the log names already
 
@@ -190,7 +191,9 @@ class SqlRecordStore(RecordStore):
         return result
 
     def when_changed(self, listener: Callable[[Collection[tuple[str, str]]], None]) -> None:
-        """Call ``listener`` with kind and name of the records of each committed change, on the loop of its caller.
+        """Call ``listener`` with kind and name of changed records, on the loop of who changed them, after the commit.
+
+        It is called once for all changes that a turn of the loop brought, and does not delay their callers.
 
         Args:
             listener: Quick; does not wait.
@@ -198,9 +201,16 @@ class SqlRecordStore(RecordStore):
         self._listeners.append(listener)
 
     def _tell(self, touched: Collection[tuple[str, str]]) -> None:
-        if touched:
-            for listener in self._listeners:
-                listener(touched)
+        if not self._listeners:
+            return
+        if touched and not self._untold:
+            asyncio.get_running_loop().call_soon(self._tell_all)
+        self._untold.update(touched)
+
+    def _tell_all(self) -> None:
+        touched, self._untold = self._untold, set()
+        for listener in self._listeners:
+            listener(touched)
 
     def _tell_later(self, touched: Collection[tuple[str, str]]) -> None:
         """Call the listeners when a change whose caller was cancelled has been committed, or has failed."""

@@ -10,7 +10,7 @@ from tidemill.errors import AwsError
 from tidemill.wire.page.files import PageFiles
 from tidemill.wire.page.metrics import MetricsPage
 from tidemill.wire.page.paths import CALL, METRICS, PREFIX, SESSION
-from tidemill.wire.reply import HttpReply
+from tidemill.wire.reply import HttpReply, json_reply
 from tidemill.wire.request import Request, host_name, is_loopback, media_type
 from tidemill.wire.signing.credentials import Credential
 
@@ -253,9 +253,9 @@ class PageEntrance:
             "region": self._region,
             "expires": session.expires_ms // 1000,
         }
-        headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
-        headers.append((b"set-cookie", _set_cookie(request, session.cookie, expires_ms=session.expires_ms)))
-        return HttpReply(200, headers, json.dumps(content).encode())
+        reply = json_reply(content)
+        reply.headers.append((b"set-cookie", _set_cookie(request, session.cookie, expires_ms=session.expires_ms)))
+        return reply
 
     async def _end(self, request: Request) -> HttpReply:
         """End the session of a request, if both of its secrets are there."""
