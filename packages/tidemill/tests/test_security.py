@@ -64,8 +64,8 @@ PROMISES = {
     " begins by a token that works once, for five minutes, and that only the owner of a key gets, by a signed request;"
     " keys of jobs get none. Its requests need two secrets, a cookie and a header; one of them alone is nothing. It"
     " ends after a week, after twelve hours without a request, with its key, by `tidemill open --revoke`, and without"
-    " TLS when the service ends: another program could listen on its port then, and what that gets, or leaves in the"
-    " browser, is worth nothing when the service runs again. It makes no keys and no further sessions. The service"
+    " TLS when the service ends: another program could listen on its port then, and what that gets is worth nothing"
+    " when the service runs again. It makes no keys and no further sessions. The service"
     " stores digests of its secrets only, and they are in no log and no list of processes.": [
         f"{STACK}/control/test_page_sessions.py::*",
         f"{STRANGERS}::test_half_of_a_session_is_nothing",
@@ -92,6 +92,10 @@ PROMISES = {
     "A read-only session changes nothing; the service decides that, by permissions.": [
         f"{STRANGERS}::test_a_read_only_session_changes_nothing",
         f"{STACK}/control/test_page_sessions.py::test_the_policy_of_read_only_sessions_has_no_verb_that_changes_something",
+    ],
+    "The page looks into archives of users by a process with limits of time and memory. It unpacks nothing and follows"
+    " no link: what an archive expands to, or names, reaches neither files of the machine nor the service.": [
+        f"{STACK}/control/test_archives.py::*",
     ],
     "From other machines the page is reached by HTTPS only. Its sign-in form neither sends nor stores the secret of a"
     " key.": [
@@ -284,6 +288,7 @@ PROMISES = {
     " and redirects are not followed. Each request is signed with a secret that neither the log nor a command shows.": [
         "tests/faults/test_webhooks.py::*",
         f"{STACK}/control/test_webhooks.py::test_a_webhook_that_cannot_work_is_refused",
+        f"{STACK}/cli/test_config.py::test_the_error_of_a_setting_shows_no_secret_beside_it",
     ],
     "What changes is told, and what instances use and write for TensorBoard is shown, only to those who may describe"
     " the job or endpoint; event files in S3 only to those who may also read these objects. The files of users are read"

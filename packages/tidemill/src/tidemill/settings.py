@@ -37,8 +37,14 @@ _Absolute = Annotated[Path, AfterValidator(_check_absolute)]
 
 
 def _check_otlp_endpoint(value: str | None) -> str | None:
-    if value is not None and not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
-        raise ValueError(f"{value!r} is not the address of a collector; expected http(s)://host[:port]")
+    if value is None:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError(
+            f"{value.rpartition('@')[2]!r} is not the address of a collector; expected http(s)://host[:port], without a"
+            " user. The variable OTEL_EXPORTER_OTLP_HEADERS sends a password"
+        )
     return value
 
 

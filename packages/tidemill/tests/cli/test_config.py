@@ -98,3 +98,29 @@ def test_set_makes_the_file_for_its_owner_only(config: Config, file: Path) -> No
     assert file.stat().st_mode & 0o777 == 0o600
     assert "hunter2" in file.read_text()
     assert "hunter2" not in config("set", "database_url", "postgresql://me:hunter2@127.0.0.1/db")[1]
+
+
+def test_the_address_of_a_collector_has_no_password_that_commands_would_show(
+    config: Config, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = config("set", "otlp_endpoint", "http://me:hunter2@127.0.0.1:4318")
+    assert (refused[0], "OTEL_EXPORTER_OTLP_HEADERS" in refused[1], "hunter2" in refused[1]) == (1, True, False)
+    monkeypatch.setenv("TIDEMILL_OTLP_ENDPOINT", "http://me:hunter2@127.0.0.1:4318")
+    code, shown = config("show")
+    assert (code, "hunter2" in shown) == (1, False), shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'webhooks.a = {url = "ftp://x", secret = "hunter2hunter2hunter2"}',
+        'webhooks.a = {url = "https://x", secret = ["hunter2hunter2hunter2"]}',
+        'webhooks = [{url = "https://x", secret = "hunter2hunter2hunter2"}]',
+        'database_url = ["postgresql://me:hunter2@127.0.0.1/db"]',
+        'remote_s3.a = {endpoint_url = "https://me:hunter2@x", nothing = "hunter2"}',
+    ],
+)
+def test_the_error_of_a_setting_shows_no_secret_beside_it(config: Config, file: Path, text: str) -> None:
+    file.write_text(text)
+    code, shown = config("show")
+    assert (code, text.partition(" ")[0] in shown, "hunter2" in shown) == (1, True, False), shown

@@ -116,3 +116,23 @@ def test_the_end_of_the_service_answers_viewers_at_once() -> None:
         assert await wait(token, timeout_s=3600.0) == Changes(token=token), "also those that come later"
 
     asyncio.run(run())
+
+
+def test_what_a_viewer_may_not_see_takes_a_bounded_time() -> None:
+    async def run() -> None:
+        feed = ChangeFeed([JOB])
+        wait = waiting(feed)
+        begin = (await wait(None)).token
+        feed.note([(JOB, f"{number}") for number in range(5000)])
+        asked: list[Changed] = []
+
+        def may_not(each: Changed) -> bool:
+            asked.append(each)
+            return False
+
+        found = await wait(begin, may_see=may_not, timeout_s=0.0)
+        assert found.everything and found.changed == ()
+        assert len(asked) <= 1000, "a policy decides about each"
+        assert (await wait(f"{begin.partition('.')[0]}.{'9' * 5000}")).everything
+
+    asyncio.run(run())

@@ -1,6 +1,7 @@
 """Searches of log lines: in a process, which a regular expression without end cannot keep."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,13 @@ def test_an_expression_without_end_is_stopped_and_leaves_what_was_found(director
 def test_an_expression_that_is_none_is_refused(directory: Path) -> None:
     with pytest.raises(ValueError, match="is not a regular expression"):
         found(directory, "(", is_regex=True)
+
+
+def test_the_service_compiles_no_expression_of_a_user(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compile one of 1,000 characters can take seconds, e.g. 190 ranges of all characters without case."""
+
+    def compiled(text: str) -> None:
+        raise AssertionError(f"the service has compiled {text!r}")
+
+    monkeypatch.setattr(re, "compile", compiled)
+    assert found(directory, "l.ss", is_regex=True).lines == (1,)

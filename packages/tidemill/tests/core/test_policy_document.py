@@ -149,10 +149,10 @@ def test_roles_are_read_from_the_settings_file(settings_file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('[roles.R]\nStatement = {Effect = "Allow"}', "roles.R=.*Statement 1: Action, Resource is missing"),
+        ('[roles.R]\nStatement = {Effect = "Allow"}', "roles.R: .*Statement 1: Action, Resource is missing"),
         ('[roles."role/R"]\nStatement = []', "'role/R' is not the name of a role"),
         ("[roles.R]\nStatement = []\n[roles.r]\nStatement = []", "'R' and 'r' are the same"),
-        ("[role.R]\nStatement = []", "role=.*there is no such setting"),
+        ("[role.R]\nStatement = []", "role: there is no such setting"),
     ],
 )
 def test_a_mistake_in_the_settings_keeps_the_service_from_starting(settings_file: Path, text: str, fault: str) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tidemill.control.training import metrics
+from tidemill.services.page import metric_points
+
 GROUP = "/aws/sagemaker/TrainingJobs"
 
 
@@ -74,3 +77,15 @@ def test_a_job_without_points_has_no_series_and_an_unknown_one_is_an_error(
     with pytest.raises(ClientError, match="'gone' does not exist") as caught:
         tidemill.get_metric_points(TrainingJobName="gone")
     assert caught.value.response["Error"]["Code"] == "ResourceNotFound"
+
+
+def test_the_points_of_an_instance_and_of_an_answer_are_limited(
+    tidemill: Any, job: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_POINTS_MAX", 30)
+    job(1, *("loss: 1" for _ in range(50)))
+    (series,) = tidemill.get_metric_points(TrainingJobName="digits")["Series"]
+    assert series["Steps"] == list(range(1, 31)), "the first ones, so that steps stay true"
+    monkeypatch.setattr(metric_points, "_POINTS_MAX", 20)
+    (series,) = tidemill.get_metric_points(TrainingJobName="digits", MaxPoints=100)["Series"]
+    assert len(series["Steps"]) <= 20

@@ -204,7 +204,7 @@ def test_a_viewer_sees_only_jobs_and_logs_that_its_policy_allows(
     own: Any, clients: Callable[..., Any], sagemaker: Any, stage: Any
 ) -> None:
     for name in ("mine", "theirs"):
-        train(sagemaker, name)
+        train(sagemaker, name, Tags=[{"Key": "team", "Value": "north"}])
         stage.write_log(GROUP, stage.training.get(name).log_streams[0], [(1000, f"log of {name}")])
     key = clients("iam").create_access_key(UserName="ann")["AccessKey"]
     jobs = "arn:aws:sagemaker:us-west-2:000000000000:training-job"
@@ -220,8 +220,11 @@ def test_a_viewer_sees_only_jobs_and_logs_that_its_policy_allows(
     policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
     clients("iam").put_user_policy(UserName="ann", PolicyName="p", PolicyDocument=policy)
     ann = clients("tidemill", Credential(key["AccessKeyId"], key["SecretAccessKey"]))
-    assert [row["Name"] for row in ann.list_jobs(Kind="training")["Jobs"]] == ["mine"]
-    assert ann.describe_job(Kind="training", Name="mine")["Job"]["Name"] == "mine"
+    [row] = ann.list_jobs(Kind="training")["Jobs"]
+    assert (row["Name"], row["Tags"]) == ("mine", {}), "tags need sagemaker:ListTags"
+    described = ann.describe_job(Kind="training", Name="mine")
+    assert (described["Job"]["Name"], described["Job"]["Tags"]) == ("mine", {})
+    assert "north" not in described["Request"]
     streams = {name: stage.training.get(name).log_streams[0] for name in ("mine", "theirs")}
     assert ann.get_log_lines(LogGroup=GROUP, LogStream=streams["mine"])["Lines"][0]["Message"] == "log of mine"
     for act in (

@@ -1,17 +1,21 @@
 """ListScalars and GetScalars by a client: event files of running instances, in S3 and in archives."""
 
+import asyncio
 import io
 import json
 import struct
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidemill.control.scalars import event_reader
+from tidemill.control.scalars.reading import ScalarReaders
 from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.services.page import scalars
 from tidemill.wire.signing.credentials import Credential
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -215,3 +219,36 @@ def test_a_viewer_sees_only_objects_that_its_policy_and_the_bucket_let_it_read(
     denied = refusal(restricted("tidemill").list_scalars, TrainingJobName="digits")
     assert denied[:2] == (400, "AccessDeniedException")
     assert refusal(own.list_scalars, TrainingJobName="absent")[1] == "ResourceNotFound"
+
+
+def test_a_job_with_too_many_points_keeps_its_first_ones(own: Any, stage: Any, job: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(stage.scalars, "_points_kept", 3)
+    job("digits")
+    for name in "abc":
+        write(stage, f"model/{name}/events.out.tfevents.1", events((0, 1.0), (1, 2.0)))
+    found = own.list_scalars(TrainingJobName="digits")
+    assert [each["Run"] for each in found["Scalars"]] == ["model/a", "model/b"]
+    assert found["Damage"] == [
+        "model/c/events.out.tfevents.1: the job has more than 3 points: the further ones are left out"
+    ]
+
+
+def test_an_answer_has_a_limit_of_points_however_many_series_there_are(
+    own: Any, stage: Any, job: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(scalars, "_POINTS_MAX", 20)
+    job("digits")
+    for name in "ab":
+        points = [(step, float(step)) for step in range(100)]
+        write(stage, f"model/{name}/events.out.tfevents.1", events(*points))
+    found = own.get_scalars(TrainingJobName="digits", MaxPoints=100)["Scalars"]
+    assert [len(each["Steps"]) <= 10 and each["Steps"][-1] == 99 for each in found] == [True, True]
+
+
+def test_a_file_that_grows_while_it_is_read_in_the_service_ends(tmp_path: Path) -> None:
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(events((1, 2.0)) * 10_000)
+    with path.open("rb") as file:
+        found = asyncio.run(ScalarReaders().read_file(file, offset=0, size_bytes=100))
+    assert 0 < found["offset"] <= 128 * 1024 < path.stat().st_size
+    assert found["complete"] and not found["damage"], "the next call reads on"

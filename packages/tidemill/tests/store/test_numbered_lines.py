@@ -124,3 +124,15 @@ def test_lines_that_a_full_disk_took_back_are_not_counted(directory: Path) -> No
 
 def test_a_stream_that_is_gone_has_no_lines(tmp_path: Path) -> None:
     assert page(LineNumbers(), tmp_path / "none") == NumberedPage((), 0, 0)
+
+
+def test_a_page_of_long_lines_is_cut_after_its_bytes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbered_lines, "_PAGE_BYTES", 1000)
+    with SegmentWriter(directory) as writer:
+        for number in range(10):
+            writer.write(str(number).encode() * 400)
+    lines = LineNumbers()
+    assert [line.number for line in page(lines, directory, 4).lines] == [4, 5, 6]
+    assert [line.number for line in page(lines, directory, 4, message_max_bytes=200).lines] == [4, 5, 6, 7, 8]
+    monkeypatch.setattr(numbered_lines, "_PAGE_BYTES", 1)
+    assert [line.number for line in page(lines, directory, 4).lines] == [4], "at least one"

@@ -1,11 +1,14 @@
 """Which requests are for the page, and which of them may only come from it."""
 
+import asyncio
+
 import pytest
 
 from tidemill.errors import AwsError
 from tidemill.wire.page.entrance import PageEntrance, make_safe
 from tidemill.wire.reply import HttpReply
 from tidemill.wire.request import Request, is_navigation
+from tidemill.wire.signing.credentials import Credential
 
 HTML = "text/html,*/*;q=0.8"
 
@@ -73,3 +76,26 @@ def test_every_answer_is_made_safe_once() -> None:
     assert len(names) == len(set(names))
     assert dict(of_page.headers)[b"content-security-policy"] == b"own"
     assert dict(of_page.headers)[b"cache-control"] == b"no-store"
+
+
+def test_a_password_that_a_browser_keeps_for_this_port_is_no_signature() -> None:
+    worker = {"service_worker": "script"}
+    assert PageEntrance.is_for_worker(request("/worker.js", **worker))
+    assert PageEntrance.is_for_worker(request("/worker.js", authorization="Basic dTpw", **worker))
+    assert not PageEntrance.is_for_worker(request("/worker.js", authorization="AWS4-HMAC-SHA256 ...", **worker))
+    assert PageEntrance.is_at_root(request(accept=HTML, authorization="Basic dTpw"))
+
+
+class _Sessions:
+    """Knows one session."""
+
+    async def credential(self, cookie: str, secret: str, *, over_tls: bool) -> Credential | None:
+        return Credential("AKIAUSER", "key") if (cookie, secret, over_tls) == ("own", "secret", False) else None
+
+
+def test_cookies_of_another_port_for_every_beginning_of_a_path_lock_nobody_out() -> None:
+    entrance = PageEntrance(None, _Sessions(), None, region="us-west-2")  # type: ignore[arg-type]
+    path = "/_tidemill/call/s3/bucket/a/b/c"
+    foreign = "; ".join("tidemill-8780=foreign" for _ in range(2 * path.count("/")))
+    call = request(path, cookie=f"{foreign}; tidemill-8780=own", x_tidemill_session="secret")
+    assert asyncio.run(entrance.credential(call)).access_key_id == "AKIAUSER"

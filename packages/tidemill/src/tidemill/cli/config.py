@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.failures import CommandFailed
-from tidemill.cli.options import JsonOption, StateDirOption, load_settings
+from tidemill.cli.options import JsonOption, StateDirOption, load_settings, shown_setting
 from tidemill.cli.text import print_json, print_table
 from tidemill.core.files import make_directory, write_durably
 from tidemill.core.service_choice import named_in_environment, settings_file
@@ -163,7 +163,7 @@ def _read(name: str, text: str) -> Any:
             why = why or error.errors(include_url=False)[0]["msg"]
         else:
             return value
-    raise CommandFailed(f"{name}={text!r}: {why}")
+    raise CommandFailed(f"{shown_setting(name, text)}: {why}")
 
 
 def _literal(text: str) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -33,17 +34,20 @@ def open_page(
     """
     from tidemill.cli.service import require_service
     from tidemill.core.service_choice import user_directory
+    from tidemill.server.client import own_client
 
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
+    url = _numeric(service.url)
+    client = own_client(service.session, url)
     if revoke:
-        ended = service.tidemill.delete_page_sessions()["DeletedCount"]
+        ended = client.delete_page_sessions()["DeletedCount"]
         if json:
             print_json({"ended": ended})
         else:
             typer.echo(f"{ended} session{'' if ended == 1 else 's'} of the page ended")
         return
-    token = service.tidemill.create_page_token(ReadOnly=read_only)["Token"]
-    address = f"{service.url.rstrip('/')}/_tidemill/#token={token}"
+    token = client.create_page_token(ReadOnly=read_only)["Token"]
+    address = f"{url.rstrip('/')}/_tidemill/#token={token}"
     if not browser:
         if json:
             print_json({"address": address, "opened": False})
@@ -52,15 +56,27 @@ def open_page(
         return
     file = user_directory("XDG_CACHE_HOME", ".cache").absolute() / "open.html"
     _write(file, address)
-    opened = webbrowser.open(file.as_uri())
+    opened = _has_screen() and webbrowser.open(file.as_uri())
     if json:
         print_json({"address": address, "opened": opened})
         return
     if opened:
-        typer.echo(f"opened {service.url}/_tidemill/ in the browser; if it shows nothing, open this address once:")
+        typer.echo(f"opened {url.rstrip('/')}/_tidemill/ in the browser; if it shows nothing, open this address once:")
     else:
         typer.echo("no browser was found here; open this address once:")
     typer.echo(address)
+
+
+def _numeric(url: str) -> str:
+    """Return a URL with the address on which a service on this machine listens instead of ``localhost``.
+
+    That is also ``::1``, where another user may listen on the same port, and would get the token. By HTTPS, the
+    certificate shows who answers.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or parts.hostname != "localhost":
+        return url
+    return parts._replace(netloc=f"127.0.0.1:{parts.port or 80}").geturl()
 
 
 def _has_screen() -> bool:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,9 @@ from tidemill.errors import ConfigurationError
 if TYPE_CHECKING:
     from tidemill.settings import Settings
 
+_PASSWORD = re.compile(r"//[^/@]*@")
 _SHOWN_CHARS = 120
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 StateDirOption = Annotated[
@@ -68,14 +71,25 @@ def _text(error: ValueError) -> str:
     pydantic = sys.modules["pydantic"]
     if not isinstance(error, pydantic.ValidationError):
         return f"the settings file cannot be read: {error}; correct it, or name another with TIDEMILL_CONFIG"
-    faults = (
-        f"{'.'.join(map(str, fault['loc']))}={_shown(fault['input'])}:"
-        f" {'there is no such setting' if fault['type'] == 'extra_forbidden' else fault['msg']}"
-        for fault in error.errors(include_url=False)
-    )
+    faults = map(_fault, error.errors(include_url=False))
     return f"settings: {'; '.join(faults)} (flag, TIDEMILL_* variable or settings file)"
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+def _fault(fault: Mapping[str, Any]) -> str:
+    name = ".".join(map(str, fault["loc"]))
+    if fault["type"] in _UNKNOWN:
+        return f"{name}: there is no such setting"  # without its value: it may be a secret with a misspelled name
+    return f"{shown_setting(name, fault['input'])}: {fault['msg']}"
+
+
+def shown_setting(name: str, value: object) -> str:
+    """Return a setting for a message: with its value, unless that is, or may contain, a secret.
+
+    Args:
+        name: Its name; in a table behind a dot.
+        value: What it was given.
+    """
+    if "secret" in name or name == "database_url" or not isinstance(value, str | int | float):
+        return name
+    text = _PASSWORD.sub("//***@", repr(value))
+    return f"{name}={text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}...'}"

@@ -17,6 +17,7 @@ __all__ = ["ChangeFeed", "Changed", "Changes"]
 
 _KEPT = 10_000
 _REPORTED_MAX = 1000
+_NUMBER_DIGITS = 18
 _COLLECTED_S = 0.1
 """After the first change, the next ones are awaited for so long, so that a burst is one answer."""
 
@@ -139,11 +140,16 @@ class ChangeFeed:
         if number < self._forgotten:
             return Changes(token=self._token(), everything=True)
         found: list[Changed] = []
+        number_of_looks = 0
         for each in self._later_than(number):
-            if looks_at(each) and may_see(each):
+            if not looks_at(each):
+                continue
+            # Also those that the viewer may not know of are counted: to decide about each takes time.
+            number_of_looks += 1
+            if number_of_looks > _REPORTED_MAX:
+                return Changes(token=self._token(), everything=True)
+            if may_see(each):
                 found.append(each)
-                if len(found) > _REPORTED_MAX:
-                    return Changes(token=self._token(), everything=True)
         return Changes(token=self._token(), changed=tuple(found))
 
     def _later_than(self, number: int) -> Iterator[Changed]:
@@ -158,6 +164,6 @@ class ChangeFeed:
     def _number_of(self, token: str) -> int | None:
         """Return the number in a token; None if it is not one of this start."""
         start, _, number = token.partition(".")
-        if start != self._start or not number.isdecimal() or int(number) > self._number:
+        if start != self._start or not number.isdecimal() or len(number) > _NUMBER_DIGITS or int(number) > self._number:
             return None
         return int(number)

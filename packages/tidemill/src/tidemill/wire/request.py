@@ -228,6 +228,14 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
+def is_signed(request: Request) -> bool:
+    """Return whether a request has a header that only a client of AWS sends.
+
+    A browser sends the name and password that whoever listened on this port before has made it keep.
+    """
+    return request.headers.get("authorization", "").startswith("AWS")
+
+
 def is_navigation(request: Request) -> bool:
     """Return whether a browser shows the answer as a page in a window of its own: somebody has followed a link."""
     return (

@@ -3,7 +3,7 @@
     python -m tidemill.control.logs.line_scan < TASK > ANSWERS
 
 The kernel ends the program when its CPU time is over. TASK is a `LineSearch`. ANSWERS are `FoundLines`, one for each
-block of the log and one at the end.
+block of the log and one at the end; or `InvalidExpression`.
 """
 
 import json
@@ -56,6 +56,16 @@ class FoundLines(TypedDict):
     end: bool
 
 
+class InvalidExpression(TypedDict):
+    """The answer to a text that is no regular expression; compiling one can take seconds, too.
+
+    Attributes:
+        invalid: What is wrong with it.
+    """
+
+    invalid: str
+
+
 def main() -> None:
     """Perform the task read from standard input."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # being ended at the CPU limit must not write a core file
@@ -64,7 +74,11 @@ def main() -> None:
     cpu_s = int(usage.ru_utime + usage.ru_stime) + task["cpu_s"]
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
     is_lowered = task["ignore_case"] and not task["is_regex"]
-    matches = _matcher(task)
+    try:
+        matches = _matcher(task)
+    except (re.error, RecursionError, OverflowError) as error:
+        _write(InvalidExpression(invalid=str(error)))
+        return
     number, left = task["number"], task["limit"]
     for block, _ in blocks(Path(task["directory"]), LogPosition(*task["begin"])):
         text = block.decode("utf-8", "replace")
@@ -100,7 +114,7 @@ def _matching(text: str, matches: Callable[[str], object], number: int) -> Itera
         number += 1
 
 
-def _write(answer: FoundLines) -> None:
+def _write(answer: FoundLines | InvalidExpression) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,8 +70,6 @@ class LineSearcher:
         Raises:
             ValueError: The expression is not valid.
         """
-        if is_regex:
-            _check_expression(text)
         task = LineSearch(
             directory=str(directory),
             begin=(begin.segment, begin.offset),
@@ -87,6 +84,8 @@ class LineSearcher:
         next_line, ended_by, is_complete = number, 0, False
         async with self._running, contextlib.aclosing(answers_of(_PROGRAM, dict(task))) as answers:
             async for answer in answers:
+                if "invalid" in answer:
+                    raise ValueError(f"{text[:100]!r} is not a regular expression: {answer['invalid']}")
                 if "ended_by" in answer:
                     ended_by = answer["ended_by"]
                     continue
@@ -95,10 +94,3 @@ class LineSearcher:
         return SearchedLines(
             lines=tuple(lines), next_line=next_line, is_complete=is_complete, took_too_long=ended_by < 0
         )
-
-
-def _check_expression(text: str) -> None:
-    try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{text[:100]!r} is not a regular expression: {error}") from error

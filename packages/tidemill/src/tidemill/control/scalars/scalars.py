@@ -15,7 +15,7 @@ from tidemill.core.training import TrainingJob
 from tidemill.store.records.base import RecordStore
 
 _POINTS_KEPT = 2_000_000
-"""Points of all jobs in memory, of about 100 bytes each; the job that was asked for last stays."""
+"""Points of all jobs in memory, of about 100 bytes each, and of each job; the job that was asked for last stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,9 @@ class _ReadSource:
         """Whether an archive was read; it is not read again."""
         return self.offset > 0
 
+    def points(self) -> int:
+        return sum(len(points.values) for tags in self.runs.values() for points in tags.values())
+
     def add(self, run: str, tags: dict[str, Any]) -> None:
         for tag, found in tags.items():
             self.runs.setdefault(run, {}).setdefault(tag, TagPoints()).extend(found)
@@ -77,12 +80,7 @@ class _KnownJob:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def points(self) -> int:
-        return sum(
-            len(points.values)
-            for read in self.sources.values()
-            for tags in read.runs.values()
-            for points in tags.values()
-        )
+        return sum(read.points() for read in self.sources.values())
 
 
 class TrainingScalars:
@@ -92,7 +90,7 @@ class TrainingScalars:
         records: Has the jobs.
         sources: Finds their event files.
         readers: Read them.
-        points_kept: Points of all jobs that are kept in memory. Default: two million.
+        points_kept: Points of all jobs that are kept in memory, and of one job. Default: two million.
     """
 
     def __init__(
@@ -132,13 +130,20 @@ class TrainingScalars:
     async def _read_on(self, known: _KnownJob, visible: Sequence[EventSource], present: set[str]) -> None:
         for place in known.sources.keys() - present:
             del known.sources[place]
+        kept = known.points()
         for source in visible:
             read = known.sources.get(source.place)
             if read is None or _was_replaced(read.source, source):
                 read = known.sources[source.place] = _ReadSource(source)
             read.source = source
-            if not read.damage and (not read.is_read if source.archive else source.size_bytes > read.offset):
-                await self._read(read, source)
+            if read.damage or (read.is_read if source.archive else source.size_bytes <= read.offset):
+                continue
+            if kept >= self._points_kept:
+                read.damage = f"the job has more than {self._points_kept:,} points: the further ones are left out"
+                continue
+            before = read.points()
+            await self._read(read, source)
+            kept += read.points() - before
 
     async def _read(self, read: _ReadSource, source: EventSource) -> None:
         file = await asyncio.to_thread(self._sources.open, source)

@@ -22,6 +22,8 @@ from tidemill.store.logs.streams import LogReader
 from tidemill.store.records.base import Query, RecordStore
 
 _JOBS_KEPT = 64
+_POINTS_MAX = 5_000_000
+"""Points of an instance, 16 bytes each: a log of short lines that all match takes 40 times its size in memory."""
 _BEFORE_TRAINING = (SecondaryStatus.STARTING, SecondaryStatus.PENDING)
 
 
@@ -195,15 +197,19 @@ class _Series:
         self._directory = directory
         self._expressions = {number: definition["Regex"] for number, definition in enumerate(definitions)}
         self._cursor = Cursor()
+        self._left = _POINTS_MAX
         self._read_bytes = -1
         self._read_s = float("-inf")
         self._lock = asyncio.Lock()
 
     async def read_on(self, *, pause_s: float = 0.0) -> None:
-        """Search the lines that the log has got since the last call, unless that was less than ``pause_s`` ago."""
+        """Search the lines that the log has got since the last call, unless that was less than ``pause_s`` ago.
+
+        After `_POINTS_MAX` points nothing more is searched.
+        """
         async with self._lock:
             now_s = asyncio.get_running_loop().time()
-            if now_s < self._read_s + pause_s:
+            if now_s < self._read_s + pause_s or not self._left:
                 return
             self._read_s = now_s
             stored_bytes = await asyncio.to_thread(LogReader(self._directory).stored_bytes)
@@ -218,8 +224,9 @@ class _Series:
     def _add(self, piece: Piece) -> None:
         for number, (times, values) in piece.found.items():
             points = self.points[number][1]
-            points.times_ms.extend(times)
-            points.values.extend(values)
+            points.times_ms.extend(times[: self._left])
+            points.values.extend(values[: self._left])
+            self._left -= min(len(times), self._left)
         # No message here: the driver reports it in the job's last StatusMessage.
         for number in piece.given_up:
             del self._expressions[number]

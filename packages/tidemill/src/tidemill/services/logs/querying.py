@@ -1,10 +1,12 @@
 """CloudWatch Logs Insights: StartQuery, GetQueryResults, StopQuery and DescribeQueries."""
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from tidemill.control.logs.groups import GroupRecords
+from tidemill.control.logs.insights.commands import InsightsQuery
 from tidemill.control.logs.insights.queries import LogQueries, LogQuery, SearchedStream
 from tidemill.control.logs.insights.scanner import MalformedQuery
 from tidemill.core.names import ACCOUNT_ID
@@ -55,14 +57,17 @@ class LogQuerying:
         start_ms, end_ms = _milliseconds(request["startTime"], 0), _milliseconds(request["endTime"], 999)
         if end_ms < start_ms:
             raise invalid(f"endTime {request['endTime']} is before startTime {request['startTime']}; swap them")
+        limit = request.get("limit", _LIMIT)
         try:
+            # In a thread, because to compile a regular expression can take seconds.
+            await asyncio.to_thread(InsightsQuery.parse, request["queryString"], limit=limit)
             query = self._queries.start(
                 request["queryString"],
                 partial(self._searched, {group: self._groups.shown_from_ms(group) for group in groups}),
                 groups=groups,
                 start_ms=start_ms,
                 end_ms=end_ms,
-                limit=request.get("limit", _LIMIT),
+                limit=limit,
                 caller=context.caller.arn,
             )
         except MalformedQuery as error:

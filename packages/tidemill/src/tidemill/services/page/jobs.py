@@ -81,7 +81,7 @@ class JobOperations:
         rows: list[dict[str, Any]] = []
         for number, each in enumerate((*page.records, *page.damaged), start=1):
             if context.permits(action, each.summary.get("arn", "")):
-                rows.append(await self._row(request["Kind"], each))
+                rows.append(await self._row(request["Kind"], each, context))
             if number % _ROWS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # other requests come between
         return {
@@ -99,7 +99,7 @@ class JobOperations:
             raise kind.error(kind.missing.format(name=request["Name"]))
         job = kind.read(record.document)
         reply: dict[str, Any] = {
-            "Job": await self._row(request["Kind"], record),
+            "Job": await self._row(request["Kind"], record, context),
             "Request": json.dumps(job.request),
             "Queue": [each for each in _queue(self._from.slots, row_kind, context) if each["Name"] == job.name],
         }
@@ -111,9 +111,10 @@ class JobOperations:
             reply |= _of_script(job)
         return reply
 
-    async def _row(self, kind: str, record: Summary) -> dict[str, Any]:
-        tags = {} if record.is_damaged else self._from.tags.of(record.summary["arn"])
-        row = job_row(kind, record, tags=tags)
+    async def _row(self, kind: str, record: Summary, context: Context) -> dict[str, Any]:
+        arn = record.summary.get("arn", "")
+        shows_tags = not record.is_damaged and context.permits("sagemaker:ListTags", arn)
+        row = job_row(kind, record, tags=self._from.tags.of(arn) if shows_tags else {})
         if kind == "training" and isinstance(record, Record):
             job = TrainingJob.from_document(record.document)
             row["Metrics"] = dict(await self._from.metrics.latest(job, pause_s=_METRICS_PAUSE_S))

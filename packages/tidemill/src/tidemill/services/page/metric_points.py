@@ -10,6 +10,8 @@ from tidemill.wire.exchange import Context, Handler
 
 _POINTS = 2000
 """Default of MaxPoints: more than a chart is wide."""
+_POINTS_MAX = 100_000
+"""Most points of all series in an answer."""
 
 
 class MetricPointOperations:
@@ -29,7 +31,8 @@ class MetricPointOperations:
     async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the points of each metric and instance, of a long curve those that a drawing needs."""
         series = await self._metrics.series(request["TrainingJobName"])
-        return {"Series": await asyncio.to_thread(_shown, series, request.get("MaxPoints", _POINTS))}
+        most = min(request.get("MaxPoints", _POINTS), _POINTS_MAX // max(len(series), 1))
+        return {"Series": await asyncio.to_thread(_shown, series, most)}
 
 
 def _shown(series: Sequence[tuple[str, int, Points]], most: int) -> list[dict[str, Any]]:

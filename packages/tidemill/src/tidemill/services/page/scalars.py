@@ -1,5 +1,6 @@
 """ListScalars and GetScalars: TensorBoard's scalars of training jobs, also while they run."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,6 +9,8 @@ from tidemill.errors import ResourceNotFound
 from tidemill.wire.exchange import Context, Handler
 
 _POINTS = 1000
+_POINTS_MAX = 100_000
+"""Most points of all series in an answer."""
 _SHOWN_MAX = 1000
 """Most series in an answer: a job with more has them in several requests of GetScalars, which names them."""
 
@@ -36,8 +39,8 @@ class ScalarOperations:
         found = await self._of(request, context)
         named = {(each["Run"], each["Tag"]) for each in request.get("Scalars") or ()}
         series = [each for each in found.series if not named or (each.run, each.tag) in named][:_SHOWN_MAX]
-        most = request.get("MaxPoints", _POINTS)
-        return {"Scalars": [_summary(each) | _columns(each, most) for each in series], **_state(found)}
+        most = min(request.get("MaxPoints", _POINTS), _POINTS_MAX // max(len(series), 1))
+        return {"Scalars": await asyncio.to_thread(_shown, series, most), **_state(found)}
 
     async def _of(self, request: Mapping[str, Any], context: Context) -> JobScalars:
         name = request["TrainingJobName"]
@@ -45,6 +48,10 @@ class ScalarOperations:
         if found is None:
             raise ResourceNotFound(f"Requested resource not found: there is no training job {name!r}")
         return found
+
+
+def _shown(series: Sequence[ScalarSeries], most: int) -> list[dict[str, Any]]:
+    return [_summary(each) | _columns(each, most) for each in series]
 
 
 def _state(found: JobScalars) -> dict[str, Any]:

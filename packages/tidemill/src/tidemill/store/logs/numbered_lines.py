@@ -27,6 +27,7 @@ __all__ = ["LineNumbers", "NumberedLine", "NumberedPage"]
 _BLOCK_BYTES = 64 * 1024
 _BATCH_BYTES = 256 * 1024
 _STREAMS_KEPT = 64
+_PAGE_BYTES = 8 * 1024 * 1024
 _END = re.compile(rb"\n(?<!\r\n)")  # begins with a literal, so that the search is fast
 
 
@@ -76,7 +77,7 @@ class LineNumbers:
         Args:
             directory: Of the stream; need not exist.
             first: Number of the first line; a negative one counts from the end.
-            limit: Most lines.
+            limit: Most lines; fewer, but at least one, if their messages have more than 8 MiB.
             message_max_bytes: A longer message is cut.
             since_ms: Older lines are left out, as those that a retention policy removes; 0 leaves none out.
         """
@@ -121,7 +122,7 @@ def _lines(
     directory: Path, begin: LogPosition, number: int, limit: int, message_max_bytes: int
 ) -> Iterator[NumberedLine]:
     """Yield lines from a position on, which is that of the line ``number``."""
-    last = number + limit
+    last, left_bytes = number + limit, _PAGE_BYTES
     state: StoredLine | None = None
     for line in _stored(LogReader(directory), begin):
         if line.data.endswith(b"\r"):
@@ -129,7 +130,8 @@ def _lines(
             continue
         yield _shown(line, number, message_max_bytes)
         state, number = None, number + 1
-        if number == last:
+        left_bytes -= min(len(line.data), message_max_bytes)
+        if number == last or left_bytes <= 0:
             return
     if state is not None:
         yield _shown(state, number, message_max_bytes, is_state=True)

@@ -11,7 +11,7 @@ from tidemill.wire.page.files import PageFiles
 from tidemill.wire.page.metrics import MetricsPage
 from tidemill.wire.page.paths import CALL, METRICS, PREFIX, SESSION
 from tidemill.wire.reply import HttpReply, json_reply
-from tidemill.wire.request import Request, host_name, is_loopback, media_type
+from tidemill.wire.request import Request, host_name, is_loopback, is_signed, media_type
 from tidemill.wire.signing.credentials import Credential
 
 SERVICES = frozenset(
@@ -39,7 +39,8 @@ self.addEventListener("activate", (event) => event.waitUntil((async () => {
 
 _SECRET = "x-tidemill-session"  # noqa: S105 - the name of a header
 _BODY_MAX = 4096
-_COOKIES_MAX = 4
+_COOKIES_MAX = 32
+"""More than another port of the host can set for paths that the browser prefers: one for each beginning of a path."""
 
 
 class BrowserSession(Protocol):
@@ -99,7 +100,7 @@ class PageEntrance:
         return (
             request.raw_path == "/"
             and not request.query_string
-            and "authorization" not in request.headers
+            and not is_signed(request)
             and "text/html" in request.headers.get("accept", "")
             and not is_aws_host(host_name(request.headers.get("host", "")) or "")
         )
@@ -111,7 +112,7 @@ class PageEntrance:
         The page has none. Whoever listened on this port while the service did not run may have left one, through which
         the browser would send every page of this origin.
         """
-        return request.headers.get("service-worker") == "script" and "authorization" not in request.headers
+        return request.headers.get("service-worker") == "script" and not is_signed(request)
 
     @staticmethod
     def ending_worker() -> HttpReply:

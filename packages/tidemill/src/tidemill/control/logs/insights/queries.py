@@ -11,7 +11,6 @@ from enum import StrEnum
 
 import structlog
 
-from tidemill.control.logs.insights.commands import InsightsQuery
 from tidemill.control.logs.insights.program import QueryAnswer, QueryTask
 from tidemill.core.clock import Clock
 from tidemill.errors import AwsError, TidemillError
@@ -105,7 +104,7 @@ class LogQueries:
         """Start a query.
 
         Args:
-            text: The query.
+            text: A query that `InsightsQuery.parse` accepts.
             streams: Returns the streams to search; called in a thread.
             groups: Names of their groups.
             start_ms: Earliest time, in milliseconds since the epoch.
@@ -114,10 +113,8 @@ class LogQueries:
             caller: ARN of the sender.
 
         Raises:
-            MalformedQuery: The text is not a query, or one that is not offered.
             AwsError: LimitExceededException: too many queries have not ended.
         """
-        InsightsQuery.parse(text, limit=limit)
         if len(self._queries) - len(self._ended) >= _UNENDED:
             raise AwsError(
                 f"{_UNENDED} queries run or wait, which is the limit; {_AT_ONCE} run at a time. Wait for their ends, or"
