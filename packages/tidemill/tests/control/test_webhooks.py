@@ -17,7 +17,8 @@ from tidemill.control.webhooks.deliveries import Deliveries
 from tidemill.control.webhooks.outbox import NOTICE, Notice, Outbox
 from tidemill.control.webhooks.posting import NotDelivered
 from tidemill.core.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook, check_webhook_names
-from tidemill.store.database.schema import metadata
+from tidemill.errors import ServiceUnavailable
+from tidemill.store.database.schema import metadata, records
 from tidemill.store.database.sqlite.database import SqliteDatabase
 from tidemill.store.records.base import Query, Record, Transaction
 from tidemill.store.records.store import SqlRecordStore
@@ -218,6 +219,80 @@ def test_a_notice_is_dropped_when_it_is_too_old(database: SqliteDatabase) -> Non
             rig.clock.now += 61_000
             await rig.until(lambda: rig.receiver.changes == [("a", "Stopped")])
             assert rig.deliveries.states["all"].results["dropped"] == 1
+
+    asyncio.run(run())
+
+
+def test_a_notice_that_is_heard_of_late_is_delivered_by_the_same_service(database: SqliteDatabase) -> None:
+    async def run() -> None:
+        rig = Rig(database, all=webhook())
+        rig.receiver.refuses = lambda event: "dead" if event["status"] in dead else False
+        dead = ["Stopping"]
+        await rig.insert("a")
+        await rig.change("a", "Stopping")
+        late, first = sorted(await rig.pending())
+        rig.deliveries.note([(NOTICE, first)])
+        await rig.until(lambda: rig.receiver.attempts)
+        rig.deliveries.note([(NOTICE, late)])  # the request that made the change was cancelled
+        dead.clear()
+        await rig.until(lambda: not rig.deliveries._tasks)
+        assert sorted(rig.receiver.changes) == [("a", "InProgress"), ("a", "Stopping")]
+        assert await rig.pending() == []
+
+    asyncio.run(run())
+
+
+def test_a_store_that_fails_for_a_moment_holds_up_no_later_notice(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        rig = Rig(database, all=webhook())
+        monkeypatch.setattr("tidemill.control.webhooks.deliveries._STORE_PAUSE_S", 0.001)
+        get, failures = rig.records.get, [ServiceUnavailable("the database cannot be read"), OSError(5, "I/O error")]
+
+        def failing(kind: str, name: str) -> Record | None:
+            if failures:
+                raise failures.pop()
+            return get(kind, name)
+
+        async with rig.running():
+            monkeypatch.setattr(rig.records, "get", failing)
+            await rig.insert("a")
+            await rig.change("a", "Stopped")
+            await rig.until(lambda: len(rig.receiver.got) == 2)
+            assert rig.receiver.changes == [("a", "InProgress"), ("a", "Stopped")]
+
+    asyncio.run(run())
+
+
+def test_a_damaged_notice_is_dropped_and_holds_up_no_later_one(database: SqliteDatabase) -> None:
+    async def run() -> None:
+        first = Rig(database, all=webhook())
+        await first.insert("a")
+        damaged = records.update().where(records.c.kind == NOTICE).values(document="{}")
+        await database.write(lambda connection: connection.execute(damaged))
+        second = Rig(database, all=webhook())
+        async with second.running():
+            await second.change("a", "Stopped")
+            await second.until(lambda: second.receiver.changes == [("a", "Stopped")])
+            assert second.deliveries.states["all"].results["dropped"] == 1
+            await second.until(lambda: not second.deliveries._tasks)
+            assert await second.pending() == []
+
+    asyncio.run(run())
+
+
+def test_a_listener_that_fails_fails_neither_the_change_nor_what_others_hear(database: SqliteDatabase) -> None:
+    async def run() -> None:
+        rig, heard = Rig(database), []
+
+        def failing(changed: Any) -> None:
+            raise RuntimeError("a defect")
+
+        rig.records.when_changed(failing)
+        rig.records.when_changed(heard.extend)
+        await rig.insert("a")
+        await rig.until(lambda: heard == [("training-job", "a")])
 
     asyncio.run(run())
 

@@ -72,6 +72,47 @@ def test_a_directory_that_refuses_a_new_file_keeps_the_old_one(log, monkeypatch)
     assert sizes(file) == {"service.log": 3_600}
 
 
+def test_a_process_without_free_descriptors_keeps_all_files_and_goes_on_later(log, monkeypatch) -> None:
+    file, stream, _ = log
+    for number in range(150):
+        stream.write(f"line {number}\n")
+    before, opened = sizes(file), os.open
+
+    def refused(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "open", refused)
+    for _ in range(100):
+        stream.write("a line of the log\n")
+    assert sizes(file).keys() == before.keys()
+    assert numbered(file, 1).read_text().startswith("line 0\n")
+    monkeypatch.setattr(os, "open", opened)
+    stream.write("the next one\n")
+    assert file.read_text() == "the next one\n"
+    assert numbered(file, 1).read_text().endswith("a line of the log\n")
+    assert numbered(file, 2).read_text().startswith("line 0\n")
+
+
+def test_a_full_disk_fails_no_event_and_the_log_names_the_number_of_missing_lines(log, monkeypatch) -> None:
+    file, stream, _ = log
+    write, room = os.write, [6]
+
+    def into_a_full_disk(fd: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = write(fd, data[: room[0]])
+        room[0] -= written
+        return written
+
+    monkeypatch.setattr(os, "write", into_a_full_disk)
+    for text in ("one\n", "two\n", "three\n"):
+        assert stream.write(text) == len(text)
+    monkeypatch.setattr(os, "write", write)
+    stream.write("four\n")
+    stream.write("five\n")
+    assert file.read_text() == "one\ntw\n2 lines are missing here: they could not be written\nfour\nfive\n"
+
+
 def test_a_kill_between_two_renames_leaves_every_line_readable(tmp_path: Path) -> None:
     file = tmp_path / "service.log"
     for age, text in enumerate(("newest", "older", "oldest")):

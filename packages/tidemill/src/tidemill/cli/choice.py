@@ -97,14 +97,17 @@ def _named(service: "NamedService", text: str, kinds: Sequence[NamedKind]) -> "N
     try:
         return service.find(text, first=kinds)
     except NotFound:
-        candidates = dict(_beginning(service, text, kinds))
+        candidates = dict.fromkeys(_beginning(service, text, kinds))
         if not candidates:
             raise
     if len(candidates) > 1:
-        shown = ", ".join(f"{name} ({kind.noun})" for name, kind in list(candidates.items())[:_MAX_CANDIDATES])
+        shown = ", ".join(f"{name} ({kind.noun})" for name, kind in list(candidates)[:_MAX_CANDIDATES])
         more = "" if len(candidates) <= _MAX_CANDIDATES else ", ..."
+        if len({name for name, _ in candidates}) == 1:
+            more = "; the whole name is the first of these"
         raise CommandFailed(f"{text!r} begins several names; give more of one: {shown}{more}")
-    return service.find(next(iter(candidates)), first=kinds)
+    name, kind = next(iter(candidates))
+    return service.find(name, first=(kind, *kinds))
 
 
 def _beginning(service: "NamedService", text: str, kinds: Sequence[NamedKind]) -> Iterator[tuple[str, NamedKind]]:

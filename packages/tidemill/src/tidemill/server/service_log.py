@@ -3,6 +3,9 @@
 A detached service writes to `service.log` by its standard error, and so does everything in its process. When the file
 is full, it becomes `service.log.1`, the one before `service.log.2` and so on, and the oldest is removed. Each step is a
 rename, so that a kill in between loses no line, and what another process has open stays a file.
+
+A line that cannot be written, e.g. to a full disk, is counted and left out: an event is never the reason why a request
+or a job fails.
 """
 
 import os
@@ -46,6 +49,8 @@ class ServiceLog:
         self._files = files
         self._descriptors = descriptors
         self._lock = threading.Lock()
+        self._lost = 0
+        self._is_torn = False
 
     @classmethod
     def of_this_process(cls, file: Path, *, max_bytes: int, files: int) -> "ServiceLog | TextIO":
@@ -65,28 +70,47 @@ class ServiceLog:
             The number of characters.
         """
         data = text.encode(errors="backslashreplace")
-        fd = self._descriptors[-1]
         with self._lock:
-            # What others in this process have written counts, too.
-            size = os.fstat(fd).st_size
-            if size and size + len(data) > self._max_bytes:
-                self._begin_file()
-            while data:
-                data = data[os.write(fd, data) :]
+            try:
+                self._write(data)
+            except OSError:
+                self._lost += 1
         return len(text)
 
     def flush(self) -> None:
         """Do nothing: each write is a system call."""
 
+    def _write(self, data: bytes) -> None:
+        fd = self._descriptors[-1]
+        if self._lost:
+            end = "\n" if self._is_torn else ""
+            data = f"{end}{self._lost} lines are missing here: they could not be written\n".encode() + data
+        # What others in this process have written counts, too.
+        size = os.fstat(fd).st_size
+        if size and size + len(data) > self._max_bytes:
+            self._begin_file()
+        while data:
+            written = os.write(fd, data)
+            self._is_torn, data = not data[:written].endswith(b"\n"), data[written:]
+        self._lost = 0
+
     def _begin_file(self) -> None:
+        # First of all, since it may fail: then nothing was renamed, and the next line tries again.
+        following = self._file.with_name(f"{self._file.name}.next")
+        try:
+            fresh = os.open(following, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
         try:
             shift(self._file, files=self._files)
-            fresh = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            following.replace(self._file)
         except OSError:
-            return  # e.g. a full disk: the old file has grown too long, and the next line tries again
-        for fd in self._descriptors:
-            os.dup2(fresh, fd)
-        os.close(fresh)
+            following.unlink(missing_ok=True)
+        else:
+            for fd in self._descriptors:
+                os.dup2(fresh, fd)
+        finally:
+            os.close(fresh)
 
 
 def shift(file: Path, *, files: int) -> None:

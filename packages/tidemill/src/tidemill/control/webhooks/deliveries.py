@@ -22,7 +22,7 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.exposition import Family
 from tidemill.core.webhooks import DELIVERY_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Webhook
-from tidemill.errors import TidemillError
+from tidemill.errors import StateCorrupt
 from tidemill.store.records.base import Query, Record, RecordStore
 
 _AT_ONCE = 4
@@ -90,6 +90,8 @@ class Deliveries:
         self._post = post
         self._pause_s = pause_s
         self._lanes: dict[tuple[str, str, str], list[Notice]] = {}
+        self._known: set[Notice] = set()
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = {name: asyncio.Semaphore(_AT_ONCE) for name in webhooks}
         self.states = {name: ReceiverState() for name in webhooks}
@@ -112,12 +114,12 @@ class Deliveries:
         """
         for name in sorted(name for kind, name in changed if kind == NOTICE):
             notice = Notice.of_key(name)
-            # A notice that was just delivered and deleted is a change, too.
-            if notice.webhook in self._webhooks and self._records.get(NOTICE, name) is not None:
+            if notice.webhook in self._webhooks:
                 self._add(notice)
 
     async def close(self) -> None:
         """End all tasks; what was not accepted stays in the outbox."""
+        self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -165,6 +167,10 @@ class Deliveries:
         )
 
     def _add(self, notice: Notice) -> None:
+        # The deletion of a notice that was just delivered is a change, too.
+        if self._closed or notice in self._known:
+            return
+        self._known.add(notice)
         self.states[notice.webhook].pending += 1
         lane = self._lanes.get(notice.lane)
         if lane is not None:
@@ -179,16 +185,17 @@ class Deliveries:
         """Deliver the notices of a resource to a receiver, one after the other."""
         lane, state = self._lanes[key], self.states[key[0]]
         while lane:
-            notice = lane[0]
+            # Taken out first: a change whose request was cancelled is heard of late, and may come before this one.
+            notice = heapq.heappop(lane)
             await self._deliver(notice, state)
             await self._remove(notice)
-            heapq.heappop(lane)
+            self._known.discard(notice)
             state.pending -= 1
         del self._lanes[key]
 
     async def _deliver(self, notice: Notice, state: ReceiverState) -> None:
         tries = 0
-        while (record := self._records.get(NOTICE, notice.key)) is not None:
+        while (record := await self._stored(notice, state)) is not None:
             async with self._turns[notice.webhook]:
                 failure = await self._attempt(notice, record)
             state.failure = failure
@@ -204,6 +211,19 @@ class Deliveries:
             if tries == 1:
                 _log.warning("webhook.not_delivered", webhook=notice.webhook, name=notice.name, reason=failure)
             await asyncio.sleep(self._pause_s(tries))
+
+    async def _stored(self, notice: Notice, state: ReceiverState) -> Record | None:
+        """Return the record of a notice; None if there is none, or it is damaged. Wait until the store can be read."""
+        while True:
+            try:
+                return self._records.get(NOTICE, notice.key)
+            except StateCorrupt as error:
+                state.results["dropped"] += 1
+                _log.error("webhook.dropped", webhook=notice.webhook, name=notice.name, reason=str(error))
+                return None
+            except Exception as error:  # noqa: BLE001 - whatever it is, later notices of the resource wait for this one
+                _log.warning("webhook.not_read", webhook=notice.webhook, name=notice.name, reason=str(error))
+                await asyncio.sleep(_STORE_PAUSE_S)
 
     async def _attempt(self, notice: Notice, record: Record) -> str:
         """Send a notice; return why the receiver did not accept it, or an empty text."""
@@ -223,7 +243,7 @@ class Deliveries:
         while True:
             try:
                 await self._records.delete(NOTICE, notice.key)
-            except TidemillError as error:
+            except Exception as error:  # noqa: BLE001 - later notices of the resource wait for this one
                 # It stays: after a restart it is delivered again, by the same id.
                 _log.warning("webhook.not_removed", name=notice.name, reason=str(error))
                 await asyncio.sleep(_STORE_PAUSE_S)

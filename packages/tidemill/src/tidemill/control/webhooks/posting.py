@@ -1,8 +1,11 @@
 """Post one document to a receiver: no redirects, no proxies, and one time limit for everything."""
 
 import asyncio
+import socket
 import ssl
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import cache
 from urllib.parse import urlsplit
 
@@ -40,9 +43,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
 async def _exchange(url: str, body: bytes, headers: Mapping[str, str]) -> int:
     parts = urlsplit(url)
     tls = await asyncio.to_thread(_trusted) if parts.scheme == "https" else None
-    reader, writer = await asyncio.open_connection(
-        parts.hostname, parts.port or (443 if tls else 80), ssl=tls, limit=_STATUS_LINE_MAX
-    )
+    reader, writer = await _connected(parts.hostname or "", parts.port or (443 if tls else 80), tls)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = {
@@ -59,6 +60,41 @@ async def _exchange(url: str, body: bytes, headers: Mapping[str, str]) -> int:
         return await _status(reader)
     finally:
         writer.close()
+
+
+async def _connected(
+    host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    failure = OSError(f"{host} has no address")
+    for address in await asyncio.wrap_future(_addresses(host, port)):
+        try:
+            return await asyncio.open_connection(
+                address, port, ssl=tls, server_hostname=host if tls else None, limit=_STATUS_LINE_MAX
+            )
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def _addresses(host: str, port: int) -> "Future[list[str]]":
+    """Look a name up in a thread of its own, which neither the end of the loop nor that of the process waits for.
+
+    The loop has few threads for all lookups of the process: while no name server answers, which takes half a minute
+    each time, those of webhooks would hold up every other one.
+    """
+    found: Future[list[str]] = Future()
+    found.set_running_or_notify_cancel()
+
+    def look_up() -> None:
+        try:
+            addresses = [str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        except Exception as error:  # noqa: BLE001 - told to the caller
+            found.set_exception(error)
+        else:
+            found.set_result(addresses)
+
+    threading.Thread(target=look_up, name="webhook lookup", daemon=True).start()
+    return found
 
 
 async def _status(reader: asyncio.StreamReader) -> int:

@@ -210,7 +210,10 @@ class SqlRecordStore(RecordStore):
     def _tell_all(self) -> None:
         touched, self._untold = self._untold, set()
         for listener in self._listeners:
-            listener(touched)
+            try:
+                listener(touched)
+            except Exception:  # noqa: BLE001 - the others hear of it
+                _log.exception("record.listener_failed")
 
     def _tell_later(self, touched: Collection[tuple[str, str]]) -> None:
         """Call the listeners when a change whose caller was cancelled has been committed, or has failed."""
