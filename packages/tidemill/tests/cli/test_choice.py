@@ -26,7 +26,7 @@ class Names:
             raise NotFound(f"no job named {name!r}")
         return Named(kind, name, {})
 
-    def summaries(self, kind: NamedKind, NameContains: str = "") -> Iterator[dict[str, Any]]:  # noqa: N803 - of AWS
+    def summaries(self, kind: NamedKind, NameContains: str = "") -> Iterator[dict[str, Any]]:
         for each, name in self._names:
             if each is kind and NameContains in name:
                 yield {kind.member: name, "CreationTime": 0}

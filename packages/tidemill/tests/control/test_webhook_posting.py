@@ -51,5 +51,5 @@ def test_each_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
             return await post(f"http://receiver.invalid:{port}/", b"", {})
 
     assert asyncio.run(run(["127.0.0.9", "127.0.0.1"])) == 204
-    with pytest.raises(NotDelivered, match="receiver.invalid has no address"):
+    with pytest.raises(NotDelivered, match=r"receiver\.invalid has no address"):
         asyncio.run(run([]))

@@ -342,6 +342,28 @@ def test_a_search_without_filters_on_tags_reads_tags_of_its_results_only(jobs, s
     assert read.count("tags") == 1
 
 
+def test_a_search_for_what_was_created_lately_reads_nothing_that_is_older(jobs, stage, monkeypatch):
+    read = []
+    list_page = stage.records.list
+
+    async def listed(kind, query):
+        page = await list_page(kind, query)
+        read.extend(record.name for record in page.records)
+        return page
+
+    monkeypatch.setattr(stage.records, "list", listed)
+    old = where("HyperParameters.kind", "Equals", "lstm-a")
+    for text in ("2023-11-14T22:13:23Z", "1700000003"):
+        late = where("creationTime", "GreaterThanOrEqualTo", text)
+        assert found(jobs, "TrainingJob", late, where("HyperParameters.kind"), SortBy="CreationTime") == ["c"]
+        assert found(jobs, "TrainingJob", late, old, SortBy="CreationTime") == []
+    assert "a" not in read
+    either = {"Filters": [late, old], "Operator": "Or"}
+    assert found(jobs, "TrainingJob", SearchExpression=either, SortBy="CreationTime") == ["c", "a"]
+    none = where("CreationTime", "GreaterThan", "nan")
+    assert found(jobs, "TrainingJob", none, SortBy="CreationTime") == []
+
+
 def test_suggestions_are_names_of_properties(sagemaker):
     hint = {"PropertyNameQuery": {"PropertyNameHint": "Trial"}}
     reply = sagemaker.get_search_suggestions(Resource="ExperimentTrialComponent", SuggestionQuery=hint)

@@ -2,6 +2,8 @@
 
 Comparable are completed jobs of the same entry point on as many instances of the same type. Among them those win that
 ran the same code with the same hyperparameters, then those that ran the same code. Nothing is said without any.
+
+Only the newest completed jobs count: a service may have ten thousands, and to read them all takes it seconds.
 """
 
 import statistics
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _PROGRAM, _CODE = "sagemaker_program", "sagemaker_submit_directory"
 _MOST = 20
 """Newest runs that are looked at."""
+_AMONG = 500
+"""Newest completed jobs among which they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Estimates:
         self._session = session
         self._runs: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
         self._digests: dict[str, str | None] = {}
+        self._since: str | None = None
 
     def of(self, job: Mapping[str, Any]) -> Estimate | None:
         """Return what earlier runs of a job's script took; None if there are none.
@@ -104,9 +109,10 @@ class Estimates:
         }
         filters = [{"Name": name, "Operator": "Equals", "Value": value} for name, value in equal.items()]
         try:
+            since = {"Name": "CreationTime", "Operator": "GreaterThanOrEqualTo", "Value": self._since_when()}
             answer = self._session.sagemaker_client.search(
                 Resource="TrainingJob",
-                SearchExpression={"Filters": filters},
+                SearchExpression={"Filters": [*filters, since]},
                 SortBy="CreationTime",
                 SortOrder="Descending",
                 MaxResults=_MOST,
@@ -115,6 +121,19 @@ class Estimates:
             return []
         found = [result["TrainingJob"] for result in answer["Results"]]
         return [job for job in found if job.get("TrainingStartTime") and job.get("TrainingEndTime")]
+
+    def _since_when(self) -> str:
+        """Return when the oldest of the completed jobs was created among which runs are looked for."""
+        if self._since is None:
+            pages = self._session.sagemaker_client.get_paginator("list_training_jobs").paginate(
+                StatusEquals="Completed",
+                SortBy="CreationTime",
+                SortOrder="Descending",
+                PaginationConfig={"MaxItems": _AMONG, "PageSize": 100},
+            )
+            created = [each["CreationTime"] for page in pages for each in page["TrainingJobSummaries"]]
+            self._since = min(created, default=datetime.now(UTC)).isoformat()
+        return self._since
 
     def _digest(self, job: Mapping[str, Any]) -> str | None:
         """Return the ETag of the job's code; None if it cannot be read."""

@@ -1,10 +1,12 @@
 """Send spans to an OpenTelemetry collector by OTLP over HTTP, if the settings name one.
 
 The extra `tidemill[otel]` brings OpenTelemetry's SDK. Nothing of it is imported without the setting. Its batches are
-sent by a thread of its own; a collector that does not answer costs spans, never a request or a job.
+sent by a thread of its own; a collector that does not answer costs spans, never a request or a job, nor the end of the
+service, which waits for the last batch for a short time only.
 """
 
 import asyncio
+import threading
 from typing import Any
 
 import structlog
@@ -15,6 +17,7 @@ from tidemill.errors import ConfigurationError
 from tidemill.server.startup import Startup
 
 _PATH = "/v1/traces"
+_LAST_BATCHES_S = 3.0
 
 _log = structlog.get_logger("tidemill.server")
 
@@ -68,6 +71,18 @@ class OtlpSpans:
         """Queue a span for the next batch, as `Spans.note`; not if its trace is not sampled."""
         if not span.context.sampled:
             return
+        try:
+            self._queue(span)
+        except Exception:  # noqa: BLE001 - neither a request nor a job may fail by what is noted of it
+            _log.exception("tracing.failed", span=span.name)
+
+    def close(self) -> None:
+        """Export what is queued, for a few seconds at most: without a collector, the SDK tries for half a minute."""
+        ending = threading.Thread(target=self._processor.shutdown, name="end of tracing", daemon=True)
+        ending.start()
+        ending.join(_LAST_BATCHES_S)
+
+    def _queue(self, span: Span) -> None:
         trace = self._trace
         status = trace.Status(trace.StatusCode.ERROR, span.failure) if span.failure else trace.Status()
         self._processor.on_end(
@@ -84,10 +99,6 @@ class OtlpSpans:
                 end_time=span.end_ns,
             )
         )
-
-    def close(self) -> None:
-        """Export what is queued, and end the thread."""
-        self._processor.shutdown()
 
     def _context(self, context: TraceContext, *, is_remote: bool) -> Any:
         return self._trace.SpanContext(

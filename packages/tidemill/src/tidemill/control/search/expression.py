@@ -80,6 +80,34 @@ def sort_key(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (0, 0)
 
 
+def not_before_s(expression: Expression, name: str) -> float | None:
+    """Return the earliest time that a property of the results can have, in seconds since the epoch; None if any.
+
+    Args:
+        expression: The expression.
+        name: Path of the property, e.g. ``CreationTime``.
+    """
+    if expression.get("Operator") == "Or":
+        return None
+    wanted = (
+        each["Value"]
+        for each in expression.get("Filters", ())
+        if each["Name"].casefold() == name.casefold()
+        and _operator_of(each) in ("GreaterThan", "GreaterThanOrEqualTo")
+        and "Value" in each
+    )
+    return max((at_s for value in wanted if (at_s := time_s(value)) is not None), default=None)
+
+
+def time_s(text: str) -> float | None:
+    """Return the time that a filter compares with, in seconds since the epoch; None if it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return _number(text)
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
 def _checked(condition: Mapping[str, Any]) -> str:
     kind = _operator_of(condition)
     if kind not in _WITHOUT_VALUE and "Value" not in condition:
@@ -139,18 +167,10 @@ def _ordered(kind: str, found: Any, wanted: str) -> bool:
 def _comparable(found: Any, wanted: str) -> tuple[float, float] | None:
     """Return both as numbers, if both are numbers or times."""
     if isinstance(found, datetime):
-        at_s = _time(wanted)
+        at_s = time_s(wanted)
         return None if at_s is None else (found.timestamp(), at_s)
     number, other = _number(_text(found)), _number(wanted)
     return None if number is None or other is None else (number, other)
-
-
-def _time(text: str) -> float | None:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return _number(text)
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _number(text: str) -> float | None:

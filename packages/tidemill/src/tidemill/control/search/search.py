@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidemill.control.search.expression import Expression, matches, properties_of, sort_key, value_at
+from tidemill.control.search.expression import Expression, matches, not_before_s, properties_of, sort_key, value_at
 from tidemill.control.search.pages import filtered_page, next_token, position_in, walk
 from tidemill.errors import ValidationException
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 
+_END_S = 1e11  # of the year 5138: a larger number is none of a time
 _TIMES = {"creationtime": "created", "lastmodifiedtime": "modified"}
 
 
@@ -83,7 +84,13 @@ async def search(records: RecordStore, searched: Searched, wanted: Wanted) -> tu
     order = _TIMES.get(wanted.sort_by.casefold(), "name" if wanted.sort_by == searched.naming else None)
     listing = {"expression": wanted.expression, "sort_by": wanted.sort_by}
     if order is not None:
-        query = Query(sort_by=order, descending=wanted.descending, limit=wanted.limit, after=wanted.token)  # type: ignore[arg-type]
+        query = Query(
+            sort_by=order,  # type: ignore[arg-type]
+            descending=wanted.descending,
+            limit=wanted.limit,
+            after=wanted.token,
+            created_after_ms=_created_after_ms(wanted.expression) if order == "created" else None,
+        )
         page, token = await filtered_page(
             records,
             searched.kind,
@@ -121,6 +128,14 @@ def _sorted_page(
     page = keys[: wanted.limit]
     token = next_token(page[-1], listing) if len(keys) > wanted.limit else None
     return [name for _, name in page], token
+
+
+def _created_after_ms(expression: Expression) -> int | None:
+    """Return a time before the creation of all results, so that the store need not go through all that is older."""
+    at_s = not_before_s(expression, "CreationTime")
+    if at_s is None or not 1 <= at_s < _END_S:
+        return None
+    return int(at_s * 1000) - 1000  # the time in a description may be rounded
 
 
 def _with_documents(records: RecordStore, page: tuple[Summary, ...]) -> list[Record]:
