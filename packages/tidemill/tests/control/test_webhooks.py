@@ -28,9 +28,10 @@ SECRET = "0123456789abcdef"
 
 class Clock:
     now = 1_700_000_000_000
+    ahead_ms = 0
 
     def now_ms(self) -> int:
-        return self.now
+        return self.now + self.ahead_ms
 
     def monotonic_s(self) -> float:
         return self.now / 1000
@@ -293,6 +294,19 @@ def test_a_listener_that_fails_fails_neither_the_change_nor_what_others_hear(dat
         rig.records.when_changed(heard.extend)
         await rig.insert("a")
         await rig.until(lambda: heard == [("training-job", "a")])
+
+    asyncio.run(run())
+
+
+def test_a_clock_that_jumps_ahead_drops_no_notice_at_once(database: SqliteDatabase) -> None:
+    async def run() -> None:
+        rig = Rig(database, all=webhook())
+        rig.receiver.refuses = lambda event: len(rig.receiver.attempts) < 10
+        async with rig.running():
+            await rig.insert("a")
+            rig.clock.ahead_ms = 400 * 86_400_000
+            await rig.until(lambda: rig.receiver.changes == [("a", "InProgress")])
+            assert rig.deliveries.states["all"].results["dropped"] == 0
 
     asyncio.run(run())
 

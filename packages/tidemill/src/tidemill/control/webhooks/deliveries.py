@@ -28,6 +28,8 @@ from tidemill.store.records.base import Query, Record, RecordStore
 _AT_ONCE = 4
 _PAUSE_MAX_S = 300.0
 _STORE_PAUSE_S = 1.0
+_TRIED_S = 600.0
+"""How long a service tries at least, even if a notice is too old: the clock may have jumped, or no service ran."""
 PENDING_MAX = 10_000
 """Notices that a webhook may have pending; the oldest of more are dropped."""
 
@@ -167,7 +169,6 @@ class Deliveries:
         )
 
     def _add(self, notice: Notice) -> None:
-        # The deletion of a notice that was just delivered is a change, too.
         if self._closed or notice in self._known:
             return
         self._known.add(notice)
@@ -188,25 +189,28 @@ class Deliveries:
             # Taken out first: a change whose request was cancelled is heard of late, and may come before this one.
             notice = heapq.heappop(lane)
             await self._deliver(notice, state)
-            await self._remove(notice)
             self._known.discard(notice)
             state.pending -= 1
         del self._lanes[key]
 
     async def _deliver(self, notice: Notice, state: ReceiverState) -> None:
-        tries = 0
+        """Deliver a notice and remove it; nothing if it is not stored, e.g. when its own removal is the change."""
+        tries, begun_s, retry_s = 0, self._clock.monotonic_s(), self._webhooks[notice.webhook].retry_s
         while (record := await self._stored(notice, state)) is not None:
             async with self._turns[notice.webhook]:
                 failure = await self._attempt(notice, record)
             state.failure = failure
             state.results["failed" if failure else "accepted"] += 1
             if not failure:
+                await self._remove(notice)
                 return
             tries += 1
             age_s = (self._clock.now_ms() - record.created_ms) / 1000
-            if age_s > self._webhooks[notice.webhook].retry_s or state.pending > PENDING_MAX:
+            is_old = age_s > retry_s and self._clock.monotonic_s() - begun_s > min(retry_s, _TRIED_S)
+            if is_old or state.pending > PENDING_MAX:
                 state.results["dropped"] += 1
                 _log.warning("webhook.dropped", webhook=notice.webhook, name=notice.name, age_s=age_s, reason=failure)
+                await self._remove(notice)
                 return
             if tries == 1:
                 _log.warning("webhook.not_delivered", webhook=notice.webhook, name=notice.name, reason=failure)
@@ -220,6 +224,7 @@ class Deliveries:
             except StateCorrupt as error:
                 state.results["dropped"] += 1
                 _log.error("webhook.dropped", webhook=notice.webhook, name=notice.name, reason=str(error))
+                await self._remove(notice)
                 return None
             except Exception as error:  # noqa: BLE001 - whatever it is, later notices of the resource wait for this one
                 _log.warning("webhook.not_read", webhook=notice.webhook, name=notice.name, reason=str(error))
