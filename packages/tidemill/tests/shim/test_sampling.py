@@ -1,6 +1,7 @@
 """What a sampler measures: of real processes and files, and of GPUs by a library that answers like NVML."""
 
 import ctypes
+import itertools
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from tidemill.instance.records import Site, SpecRecord
 from tidemill.instance.samples import GpuSample, SampledInstance, SampleSeries
 from tidemill.instance.spec import InstanceSpec
 from tidemill.shim.nvml import Nvml, NvmlUnavailable
-from tidemill.shim.sampling import Sampler
+from tidemill.shim.sampling import Sampler, _times
 from tidemill.shim.usage import processes_below
 
 MIB = 1 << 20
@@ -41,9 +42,10 @@ class SteppedClock(SystemClock):
 
     def __init__(self) -> None:
         self.now_s = 1000.0
+        self.set_back_s = 0.0
 
     def now_ms(self) -> int:
-        return int(self.now_s * 1000)
+        return int((self.now_s - self.set_back_s) * 1000)
 
     def monotonic_s(self) -> float:
         return self.now_s
@@ -109,6 +111,29 @@ def test_processor_memory_and_files_are_those_of_the_descendants_also_after_thei
     clock.now_s += 0.1
     sampler.sample()
     assert len(SampleSeries.read(task.log_directory).samples) == 2, "too soon after the last one"
+
+
+def test_a_clock_that_is_set_back_ends_no_samples(directory: InstanceDirectory, task: SpecRecord) -> None:
+    clock = SteppedClock()
+    sampler = Sampler(directory, task, clock=clock, note=pytest.fail)
+    for set_back_s in (0.0, 600.0, 600.0, 0.0):
+        clock.now_s, clock.set_back_s = clock.now_s + 10, set_back_s
+        sampler.sample()
+    samples = SampleSeries.read(task.log_directory).samples
+    assert [each.at_ms for each in samples] == [1_010_000, 1_020_000, 1_030_000, 1_040_000]
+
+
+def test_samples_of_many_processes_are_taken_more_seldom(
+    directory: InstanceDirectory, task: SpecRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SteppedClock()
+    sampler = Sampler(directory, task, clock=clock, note=pytest.fail)
+    clock.now_s += 10
+    monkeypatch.setattr("time.thread_time", iter([5.0, 5.5]).__next__)
+    sampler.sample()
+    assert sampler.pause_s == 25
+    assert list(itertools.islice(_times(lambda: 0.0), 5)) == [1, 2, 5, 10, 20]
+    assert list(itertools.islice(_times(lambda: sampler.pause_s), 4)) == [1, 30, 60, 90]
 
 
 def test_descendants_are_found_by_the_children_of_threads_where_the_kernel_lists_them(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ instance's own in isolation mode ``full``; otherwise it is that of the machine, 
 """
 
 import contextlib
+import itertools
 import math
 import os
 import threading
@@ -24,6 +25,8 @@ _FIRST_S = (1.0, 2.0, 5.0)
 """Times of the first samples after the start, so that a job of some seconds has samples, too."""
 _DISK_PAUSE = 2000
 """Minimum pause before the files are measured again, as a multiple of the time that it took: a 2,000th of a core."""
+_COUNTS_PAUSE = 50
+"""The same for the counts of the processes: with 5,000 of them, a reading takes half a second of a core."""
 _SHORTEST_S = 0.2
 _END_TIMEOUT_S = 2.0
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -57,7 +60,7 @@ def _sample(directory: InstanceDirectory, task: SpecRecord, log: Log, clock: Clo
     try:
         sampler = Sampler(directory, task, clock=clock, note=log.note)
         begin_s = time.monotonic()
-        for due_s in _times():
+        for due_s in _times(lambda: sampler.pause_s):
             is_last = ended.wait(max(0.0, begin_s + due_s - time.monotonic()))
             sampler.sample(measures_files=not is_last)
             if is_last:
@@ -67,12 +70,13 @@ def _sample(directory: InstanceDirectory, task: SpecRecord, log: Log, clock: Clo
         log.note(f"tidemill: no more samples of what this instance uses are stored: {error}")
 
 
-def _times() -> Generator[float]:
-    yield from _FIRST_S
-    due_s = 0.0
-    while True:
-        due_s += SAMPLED_EVERY_MS / 1000
-        yield due_s
+def _times(pause_s: Callable[[], float]) -> Generator[float]:
+    """Yield when to sample, in seconds since the start; after each, those within the pause are left out."""
+    next_s = 0.0
+    for due_s in itertools.chain(_FIRST_S, itertools.count(SAMPLED_EVERY_MS / 1000, SAMPLED_EVERY_MS / 1000)):
+        if due_s >= next_s:
+            yield due_s
+            next_s = due_s + pause_s()
 
 
 class Sampler:
@@ -84,6 +88,9 @@ class Sampler:
         clock: Provides the time of the samples.
         note: Logs a line.
         library: Name or path of NVML. Default: that of the driver.
+
+    Attributes:
+        pause_s: Seconds before the next sample should be taken, so that samples take a small part of a core.
 
     Raises:
         OSError: The file cannot be written.
@@ -105,6 +112,7 @@ class Sampler:
         described = _described(directory, task, self._gpus)
         self._writer = SampleWriter(task.log_directory, described)
         self._last_s, self._last = clock.monotonic_s(), self._usage.read()
+        self.pause_s = 0.0
 
     def sample(self, *, measures_files: bool = True) -> None:
         """Store a sample of the time since the last one.
@@ -119,12 +127,16 @@ class Sampler:
         span_s = now_s - self._last_s
         if span_s < _SHORTEST_S:
             return
+        begun_s = time.thread_time()
         counts, before = self._usage.read(), self._last
+        self.pause_s = _COUNTS_PAUSE * (time.thread_time() - begun_s)
         self._last_s, self._last = now_s, counts
+        span_ms = round(span_s * 1000)
         self._writer.add(
             Sample(
-                self._clock.now_ms(),
-                round(span_s * 1000),
+                # After the last one also if the clock was set back: readers would ignore it otherwise.
+                max(self._clock.now_ms(), self._writer.last_ms + span_ms),
+                span_ms,
                 max(0.0, counts.cpu_s - before.cpu_s) / span_s,
                 counts.memory_bytes,
                 self._disk.size_bytes(measures=measures_files),

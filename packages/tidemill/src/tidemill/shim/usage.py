@@ -102,7 +102,7 @@ def processes_below(root: int, *, proc: Path = Path("/proc")) -> list[int]:
     """
     if not (proc / f"{root}/task/{root}/children").exists():
         return descendants(root)
-    found: list[int] = []
+    found: dict[int, None] = {}  # a process that gets another parent meanwhile is met twice
     left = [root]
     while left:
         tasks = f"{proc}/{left.pop()}/task"
@@ -110,9 +110,9 @@ def processes_below(root: int, *, proc: Path = Path("/proc")) -> list[int]:
         with contextlib.suppress(OSError):
             for thread in os.listdir(tasks):  # noqa: PTH208 - called often
                 children += map(int, Path(f"{tasks}/{thread}/children").read_bytes().split())
-        found += children
-        left += children
-    return found
+        left += [child for child in children if child not in found]
+        found |= dict.fromkeys(children)
+    return list(found)
 
 
 def _ticks(pid: int) -> int:
