@@ -55,7 +55,7 @@ def test_objects_are_uploaded_previewed_and_deleted(
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Delete").click()
-    page.get_by_role("group", name="Delete scores.csv?").get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog", name="Delete scores.csv?").get_by_role("button", name="Delete").click()
     expect(page.get_by_role("link", name="large.bin")).to_be_visible()
     expect(page.get_by_role("link", name="scores.csv")).to_have_count(0)
     assert [each["Key"] for each in jobs.s3.list_objects_v2(Bucket=bucket)["Contents"]] == ["large.bin"]
@@ -70,6 +70,14 @@ def test_folders_have_pages_and_addresses(page_of: Callable[..., Page], jobs: An
     expect(page.get_by_role("link", name="199.json")).to_be_visible()
     expect(page.get_by_role("link", name="200.json")).to_have_count(0)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "no sideways scrolling"
+    link = page.get_by_role("link", name="150.json")
+    link.scroll_into_view_if_needed()
+    top = page.evaluate("window.scrollY")
+    assert top > 1000
+    link.click()
+    expect(page.get_by_text('"a": 1')).to_be_visible()
+    page.go_back()
+    page.wait_for_function("top => Math.abs(window.scrollY - top) < 5", arg=top)
     page.get_by_role("button", name="More objects").click()
     page.get_by_role("link", name="204.json").click()
     expect(page.get_by_text('"a": 1')).to_be_visible()

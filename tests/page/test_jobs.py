@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tidemill.core.segments import SegmentWriter, stream_directory
 from tidemill.testing import Service
@@ -322,6 +323,9 @@ def test_processing_and_tuning_jobs_have_views_and_can_be_run_again(page_of: Cal
 def test_a_telephone_shows_jobs_without_sideways_scrolling(
     page_of: Callable[..., Page], axe: Callable[[Page], None], failed: str
 ) -> None:
+    page = page_of("jobs", width=390, height=740)
+    expect(row(page, failed).get_by_role("cell").nth(2)).to_have_text("Failed")
+    assert page.locator(".rows").evaluate("box => box.scrollWidth <= box.clientWidth"), "status is beside the name"
     for path, text in (
         ("jobs", failed),
         (f"jobs/training/{failed}", "filler line 0"),
@@ -340,3 +344,49 @@ def test_a_job_that_another_client_deletes_leaves_the_table(page_of: Callable[..
     expect(row(page, name)).to_contain_text("Completed")
     jobs.sagemaker.delete_training_job(TrainingJobName=name)
     expect(row(page, name)).to_have_count(0)
+
+
+def test_the_way_back_leads_to_the_filters_and_to_the_place_in_the_table(page_of: Callable[..., Page]) -> None:
+    times = {"CreationTime": 1_700_000_000, "LastModifiedTime": 1_700_000_000}
+    found = [{"Kind": "training", "Name": f"many-{n}", "Arn": "a", "Status": "Failed", **times} for n in range(100)]
+
+    def listed(route: Route) -> None:
+        is_list = route.request.headers["x-amz-target"] == "Tidemill.ListJobs"
+        if not is_list or route.request.post_data_json["Kind"] != "training":
+            return route.fallback()
+        return route.fulfill(json={"Jobs": found, "Queue": []})
+
+    page = page_of("jobs", expected=("400",))
+    page.route("**/_tidemill/call/tidemill/", listed)
+    page.reload()
+    page.get_by_role("searchbox", name="Search names").fill("many-")
+    expect(page).to_have_url(re.compile("q=many-"))
+    box = page.locator(".rows")
+    page.get_by_role("columnheader", name="Name").get_by_role("button").click()
+    box.evaluate("box => { box.scrollTop = 1500; }")
+    page.get_by_role("link", name="many-55", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("many-55")
+    page.go_back()
+    expect(page.get_by_role("link", name="many-55", exact=True)).to_be_visible()
+    expect(page.get_by_role("searchbox", name="Search names")).to_have_value("many-")
+    page.wait_for_function("document.querySelector('.rows').scrollTop === 1500")
+
+
+def test_a_request_that_fails_once_leaves_no_view_of_an_ended_job_behind(
+    page_of: Callable[..., Page], failed: str
+) -> None:
+    page = page_of("system", expected=("500",))
+    asked: dict[str, int] = {}
+
+    def answer(route: Route) -> None:
+        operation = route.request.headers["x-amz-target"]
+        asked[operation] = asked.get(operation, 0) + 1
+        if operation in ("Tidemill.DescribeJob", "Tidemill.GetLogLines") and asked[operation] == 1:
+            return route.fulfill(status=500, json={"__type": "InternalFailure", "message": "once"})
+        return route.fallback()
+
+    page.route("**/_tidemill/call/tidemill/", answer)
+    page.goto(f"/_tidemill/jobs/training/{failed}")
+    expect(page.get_by_role("alert")).to_contain_text("once")
+    expect(page.get_by_role("region", name="Lines of the log")).to_contain_text("filler line 0")
+    expect(page.get_by_role("alert")).to_have_count(0)

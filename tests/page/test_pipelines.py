@@ -110,8 +110,8 @@ def test_a_pipeline_is_started_with_parameters_stopped_and_tried_again(
     reused = page.get_by_role("region", name="Step train").get_by_role("link", name="execution/")
     assert (reused.get_attribute("href") or "").endswith(pipeline.rpartition("/")[2]), "the result of the first one"
     for question, action, status in (("Stop", "Stop", "Stopped"), ("Run again", "Retry", "Executing")):
-        page.get_by_role("button", name=action, exact=True).click()
-        page.get_by_role("group", name=question).get_by_role("button", name=action).click()
+        page.get_by_role("button", name=f"{action}…").click()
+        page.get_by_role("dialog", name=question).get_by_role("button", name=action).click()
         expect(page.locator(".facts .status")).to_have_text(status)
     arn = jobs.sagemaker.list_pipeline_executions(PipelineName="page-pipeline")["PipelineExecutionSummaries"][0][
         "PipelineExecutionArn"

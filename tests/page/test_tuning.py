@@ -153,5 +153,5 @@ def test_a_tuning_job_is_stopped_after_a_question(page_of: Callable[..., Page], 
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Stop").click()
-    page.get_by_role("group", name="Stop the tuning job").get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog", name="Stop the tuning job").get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped", exact=True).first.wait_for()

@@ -3,20 +3,21 @@
 import type { ComponentType } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { usePlace } from "./location";
+import { entryName, usePlace } from "./location";
 import { Boundary } from "./parts/boundary";
 import { Failure } from "./parts/failure";
 import { Link } from "./parts/link";
 import { SignedOut } from "./parts/signed_out";
 import { findRoute, ROUTES, type Found, type ViewProps } from "./routes";
-import { currentSession, endSession, onSessionEnd, type Session } from "./service";
+import { useKeptScroll } from "./scroll_memory";
+import { currentSession, endSession, onSessionChange, type Session } from "./service";
 import { shown } from "./shown_text";
 
 export function App() {
   const [session, setSession] = useState(currentSession);
-  useEffect(() => onSessionEnd(() => setSession(null)), []);
+  useEffect(() => onSessionChange(() => setSession(currentSession())), []);
   if (session === null) return <SignedOut signedIn={setSession} />;
-  return <Frame session={session} />;
+  return <Frame key={`${session.user} ${session.expires}`} session={session} />;
 }
 
 function Frame({ session }: { session: Session }) {
@@ -29,12 +30,14 @@ function Frame({ session }: { session: Session }) {
       .filter(Boolean)
       .join(" · ");
   }, [place]);
-  const shownPath = useRef(place.path);
+  useKeptScroll(entryName());
+  const shownPlace = useRef(place);
   useEffect(() => {
-    // Screen readers and the keyboard go on at the new view, not behind the link that led to it.
-    if (shownPath.current !== place.path) document.getElementById("content")?.focus();
-    shownPath.current = place.path;
-  }, [place.path]);
+    // Screen readers and the keyboard go on at the new view, not behind the link that led to it, or that is gone.
+    const isLost = shownPlace.current !== place && document.activeElement === document.body;
+    if (isLost || shownPlace.current.path !== place.path) document.getElementById("content")?.focus({ preventScroll: true });
+    shownPlace.current = place;
+  }, [place]);
   return (
     <>
       <a class="skip" href="#content">
@@ -54,7 +57,7 @@ function Frame({ session }: { session: Session }) {
         <span class="session">
           {session.readOnly && <span class="badge">read-only</span>}
           <span title={shown(session.user)}>{shown(session.user.slice(session.user.lastIndexOf("/") + 1))}</span>
-          <button type="button" onClick={() => void endSession()}>
+          <button type="button" onClick={() => void endSession().catch(() => undefined)}>
             Sign out
           </button>
         </span>
@@ -81,7 +84,7 @@ function View({ found, query }: { found: Found; query: URLSearchParams }) {
   if (!loaded) return null;
   const Loaded = loaded.view;
   return (
-    <Boundary>
+    <Boundary key={JSON.stringify(found.params)}>
       <Loaded params={found.params} query={query} />
     </Boundary>
   );

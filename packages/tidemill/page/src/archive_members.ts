@@ -37,13 +37,14 @@ export async function readMember(
   etag: string,
   member: ArchiveMember,
   max: number,
+  options: CallOptions = {},
 ): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
   let offset = 0;
   while (offset < max) {
     const size = Math.min(PIECE_BYTES, max - offset);
     const input = { Bucket: bucket, Key: key, IfMatch: etag, Index: member.Index, Offset: offset, MaxBytes: size };
-    const { Data } = await call<{ Data: string }>("tidemill", "ReadArchiveMember", input);
+    const { Data } = await call<{ Data: string }>("tidemill", "ReadArchiveMember", input, options);
     const piece = Uint8Array.from(atob(Data), (character) => character.charCodeAt(0));
     pieces.push(piece);
     offset += piece.length;

@@ -7,6 +7,11 @@ export function tickFigure(value: number): string {
   return figure(value).replace(/(\.\d*?)0+(?=e|$)/, "$1").replace(/\.(?=e|$)/, "");
 }
 
+/** A step with all of its digits: those of long runs would otherwise look equal. */
+export function stepText(step: number): string {
+  return Number.isInteger(step) ? String(step) : tickFigure(step);
+}
+
 /** Seconds since a beginning: with fractions below a minute. */
 export function elapsed(seconds: number): string {
   return Math.abs(seconds) < 60 ? `${Number(seconds.toPrecision(3))} s` : duration(seconds);

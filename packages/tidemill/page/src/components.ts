@@ -3,7 +3,7 @@
 import { nameInArn } from "./arn";
 import { metricCurves, overlaid, type MetricCurves } from "./metrics";
 import { figure } from "./numbers";
-import { batchGetMetrics, call, type CallOptions } from "./service";
+import { batchGetMetrics, call, isRefusal, type CallOptions } from "./service";
 
 /** A trial component, as Search finds it. */
 export interface Component {
@@ -90,9 +90,24 @@ export async function componentCurves(components: readonly Component[], options:
   }
   const jobs = components.map(async (component) => {
     const job = trainingOf(component);
-    return job === undefined ? (results.get(component) ?? []) : metricCurves(job, options).catch(() => []);
+    return job === undefined ? (results.get(component) ?? []) : metricCurves(job, options).catch(noneIfRefused);
   });
-  return overlaid(components.map(titleOf), await Promise.all(jobs));
+  return overlaid(distinctTitles(components), await Promise.all(jobs));
+}
+
+/** The job was deleted, or this key may not see it. */
+function noneIfRefused(error: unknown): MetricCurves[] {
+  if (isRefusal(error)) return [];
+  throw error;
+}
+
+/** Return the names that people gave, with those of the components where they are not distinct. */
+export function distinctTitles(components: readonly Component[]): string[] {
+  const titles = components.map(titleOf);
+  return components.map(({ TrialComponentName }, i) => {
+    const title = titles[i]!;
+    return titles.indexOf(title) === titles.lastIndexOf(title) ? title : `${title} (${TrialComponentName})`;
+  });
 }
 
 function queryOf(component: Component, metric: string): object {

@@ -48,8 +48,8 @@ export function listJobs(kind: Kind, options: PageOptions, signal: AbortSignal):
   return call<JobPage>("tidemill", "ListJobs", { Kind: kind, ...options }, { signal });
 }
 
-export function describeJob(kind: Kind, name: string, signal?: AbortSignal): Promise<JobDescription> {
-  return call<JobDescription>("tidemill", "DescribeJob", { Kind: kind, Name: name }, signal ? { signal } : {});
+export function describeJob(kind: Kind, name: string, signal: AbortSignal): Promise<JobDescription> {
+  return call<JobDescription>("tidemill", "DescribeJob", { Kind: kind, Name: name }, { signal });
 }
 
 export async function stopJob(kind: Kind, name: string): Promise<void> {
@@ -81,8 +81,8 @@ export async function wholeLine(group: string, stream: string, number: number): 
   return Lines[0]?.Message ?? "";
 }
 
-export function searchOf(group: string, stream: string, signal: AbortSignal): FetchFound {
-  return (wanted, first, limit) => {
+export function searchOf(group: string, stream: string): FetchFound {
+  return (wanted, first, limit, signal) => {
     const input = {
       LogGroup: group,
       LogStream: stream,

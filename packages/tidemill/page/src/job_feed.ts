@@ -4,6 +4,7 @@ import type { Changed } from "./changes";
 import { listJobs } from "./job_calls";
 import { KIND_NAMES, STORED, type Kind } from "./job_kinds";
 import { jobId, type JobRows } from "./job_rows";
+import { isRefusal } from "./service";
 
 const PAGE = 500;
 const RELOADED_MAX = 1000;
@@ -23,6 +24,7 @@ export class JobFeed {
   /** What is to be loaded: names that have changed, by kind. */
   private readonly waiting = new Map<Kind, Set<string>>();
   private isBusy = false;
+  private looks = 0;
 
   constructor(
     private readonly jobs: JobRows,
@@ -43,40 +45,54 @@ export class JobFeed {
 
   /** Load the jobs that run, whose metrics and places in the queue change without a change of the job. */
   async lookAtLive(): Promise<void> {
+    // What could not be loaded is tried again; and the first begin does not depend on the stream of changes.
+    this.looks += 1;
+    if (this.isLoading && !this.isBusy && this.looks > 1) return this.hear(null);
+    if (this.waiting.size) return this.work();
+    let failure: unknown = null;
     for (const kind of KIND_NAMES) {
       if (!this.whole.has(kind) || !this.jobs.count("InProgress", [kind])) continue;
-      await this.attempt(async () => {
+      const error = await this.attempt(async () => {
         const page = await listJobs(kind, { StatusEquals: "InProgress", MaxResults: PAGE }, this.signal);
         this.jobs.merge(page.Jobs);
         this.jobs.queue(kind, page.Queue);
       });
+      failure ??= error;
     }
+    this.error = failure;
     this.changed();
   }
 
   private async work(): Promise<void> {
     if (this.isBusy) return;
     this.isBusy = true;
-    while (this.waiting.size && !this.signal.aborted) {
+    let isLater = false;
+    while (this.waiting.size && !isLater && !this.signal.aborted) {
       const work = [...this.waiting];
       this.waiting.clear();
-      this.error = null;
-      await Promise.all(
-        work.map(([kind, names]) =>
-          this.attempt(() => (this.whole.has(kind) ? this.update(kind, names) : this.load(kind))),
-        ),
-      );
+      let failure: unknown = null;
+      const attempts = work.map(async ([kind, names]) => {
+        const error = await this.attempt(() => (this.whole.has(kind) ? this.update(kind, names) : this.load(kind)));
+        failure ??= error;
+        if (error === null || isRefusal(error)) return;
+        this.waiting.set(kind, new Set([...(this.waiting.get(kind) ?? []), ...names]));
+        isLater = true;
+      });
+      await Promise.all(attempts);
+      this.error = failure;
       this.isLoading = false;
       this.changed();
     }
     this.isBusy = false;
   }
 
-  private async attempt(act: () => Promise<void>): Promise<void> {
+  /** Return why it failed; null if it did not, or if nobody needs it any more. */
+  private async attempt(act: () => Promise<void>): Promise<unknown> {
     try {
       await act();
+      return null;
     } catch (error) {
-      if (!this.signal.aborted) this.error = error;
+      return this.signal.aborted ? null : error;
     }
   }
 

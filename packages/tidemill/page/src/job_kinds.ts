@@ -9,15 +9,17 @@ export interface KindOfJob {
   title: string;
   /** In the names of operations, e.g. `StopTrainingJob`. */
   resource: string;
+  /** Most characters of a name. */
+  nameMax: number;
   /** AWS has no operation that deletes a transform job. */
   deletes: boolean;
 }
 
 const ALL: readonly KindOfJob[] = [
-  { kind: "training", title: "Training", resource: "TrainingJob", deletes: true },
-  { kind: "processing", title: "Processing", resource: "ProcessingJob", deletes: true },
-  { kind: "transform", title: "Transform", resource: "TransformJob", deletes: false },
-  { kind: "tuning", title: "Tuning", resource: "HyperParameterTuningJob", deletes: true },
+  { kind: "training", title: "Training", resource: "TrainingJob", nameMax: 63, deletes: true },
+  { kind: "processing", title: "Processing", resource: "ProcessingJob", nameMax: 63, deletes: true },
+  { kind: "transform", title: "Transform", resource: "TransformJob", nameMax: 63, deletes: false },
+  { kind: "tuning", title: "Tuning", resource: "HyperParameterTuningJob", nameMax: 32, deletes: true },
 ];
 
 export const KINDS: Readonly<Record<Kind, KindOfJob>> = Object.fromEntries(

@@ -20,14 +20,17 @@ export interface Changes {
   instanceCount: number;
 }
 
-const NAME_MAX = 63;
+/** A day and a minute, as AWS's SDKs have it in the names of tuning jobs, and one with milliseconds. */
+const SHORT_STAMP = /-\d{6}-\d{4}$/;
 const OWN_PREFIX = "sagemaker_";
 const STAMP = /-\d{4}-\d{2}-\d{2}-\d{2}-\d{2}-\d{2}(-\d{3})?$/;
 
 /** A name for the next run: the time at the end of a name of AWS's SDKs is replaced, other names get one. */
-export function nextName(name: string, now: Date): string {
-  const stamp = now.toISOString().replace(/[T:.]/g, "-").replace("Z", "");
-  const base = name.replace(STAMP, "").slice(0, NAME_MAX - stamp.length - 1).replace(/-+$/, "");
+export function nextName(kind: Kind, name: string, now: Date): string {
+  const full = now.toISOString().replace(/[T:.]/g, "-").replace("Z", "");
+  const stamp = kind === "tuning" ? `${full.slice(2, 10).replaceAll("-", "")}-${full.slice(11, 16).replace("-", "")}` : full;
+  const most = KINDS[kind].nameMax - stamp.length - 1;
+  const base = name.replace(STAMP, "").replace(SHORT_STAMP, "").slice(0, most).replace(/-+$/, "");
   return `${base}-${stamp}`;
 }
 
@@ -55,7 +58,7 @@ export function changed(kind: Kind, request: Request, changes: Changes): Request
     resources.InstanceCount = changes.instanceCount;
   }
   if (kind === "training") copy["HyperParameters"] = hyperparameters(textsOf(request["HyperParameters"]), changes);
-  if (changes.environment.length || copy["Environment"]) copy["Environment"] = Object.fromEntries(changes.environment);
+  if (changes.environment.length || copy["Environment"]) copy["Environment"] = Object.fromEntries(named(changes.environment));
   renameOutputs(copy, earlier, changes.name);
   return copy;
 }
@@ -201,7 +204,7 @@ function resourcesOf(request: Request): Resources | undefined {
 /** The SDK's own hyperparameters unchanged, and the others as the form has them. */
 function hyperparameters(earlier: Record<string, string>, changes: Changes): Record<string, string> {
   const kept = Object.entries(earlier).filter(([name]) => isOfSdk(name));
-  const chosen = changes.hyperparameters.map(([name, value]): [string, string] => {
+  const chosen = named(changes.hyperparameters).map(([name, value]): [string, string] => {
     const before = Object.hasOwn(earlier, name) ? earlier[name] : undefined;
     if (before !== undefined && plainValue(before) === value) return [name, before];
     return [name, before?.startsWith('"') ? JSON.stringify(value) : value];
@@ -209,6 +212,11 @@ function hyperparameters(earlier: Record<string, string>, changes: Changes): Rec
   const all = Object.fromEntries([...chosen, ...kept]);
   if ("sagemaker_job_name" in all) all["sagemaker_job_name"] = JSON.stringify(changes.name);
   return all;
+}
+
+/** Without the rows of a form that nobody has filled in. */
+function named(pairs: Changes["environment"]): Changes["environment"] {
+  return pairs.filter(([name, value]) => name || value);
 }
 
 function renameOutputs(request: Request, earlier: string, name: string): void {

@@ -5,6 +5,7 @@
 
 import { type Kind, KINDS } from "./job_kinds";
 import { duration, figure, time } from "./numbers";
+import { own } from "./own";
 
 /** A job as `ListJobs` returns it; times are seconds since the epoch. */
 export interface JobRow {
@@ -96,6 +97,9 @@ export class JobRows {
   merge(rows: readonly JobRow[]): void {
     for (const row of rows) {
       const id = jobId(row.Kind, row.Name);
+      const known = this.jobs.get(id)?.row;
+      // A slow answer must not bring back what a later one has replaced.
+      if (known && row.LastModifiedTime < known.LastModifiedTime) continue;
       this.jobs.set(id, { id, row, text: searchedText(row) });
       for (const name of Object.keys(row.HyperParameters ?? {})) this.names.hp.add(name);
       for (const name of Object.keys(row.Metrics ?? {})) this.names.metric.add(name);
@@ -114,7 +118,8 @@ export class JobRows {
   }
 
   place(id: string): number | undefined {
-    return this.places.get(id);
+    // The queue is asked for only while jobs run, so it may still have one that has ended.
+    return this.jobs.get(id)?.row.Status === "InProgress" ? this.places.get(id) : undefined;
   }
 
   /** The latest change of a job of a kind, from which a next look has to begin. */
@@ -163,7 +168,7 @@ export class JobRows {
 
   private sorted(jobs: ShownJob[], order: Order, now: number): ShownJob[] {
     const column = columnOf(order.column);
-    const keyed = jobs.map((job) => ({ job, key: column.key(job.row, this.places.get(job.id), now) }));
+    const keyed = jobs.map((job) => ({ job, key: column.key(job.row, this.place(job.id), now) }));
     const sign = order.descending ? -1 : 1;
     // Comparing texts by code units: a comparison by the language's rules would take a tenth of a second.
     keyed.sort((a, b) => {
@@ -311,11 +316,6 @@ function joined(entries: readonly (readonly [string, string])[]): string {
 function figureOf(values: Record<string, number> | undefined, name: string): string {
   const value = own(values, name);
   return value === undefined ? "" : figure(value);
-}
-
-/** A member by a name that a user chose, which may be that of a member of every object. */
-function own<T>(values: Record<string, T> | undefined, name: string): T | undefined {
-  return values && Object.hasOwn(values, name) ? values[name] : undefined;
 }
 
 function searchedText(row: JobRow): string {

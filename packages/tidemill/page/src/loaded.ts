@@ -3,6 +3,8 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
 import { onChange, type Interest } from "./changes";
+import { isRefusal } from "./service";
+import { loopOf } from "./visible";
 
 export interface Loaded<T> {
   /** Undefined before the first answer; kept while it is loaded again. */
@@ -21,14 +23,11 @@ export interface Renewal<T> {
   every?: (value: T) => number | undefined;
 }
 
-/** Changes that come soon after one another are one reason to load again. */
-const SOON_MS = 200;
-const HIDDEN_MS = 1000;
 const FAILED_MS = 5000;
 
 /**
  * Load what `key` names, and again as `renewal` says; never twice at once, and not while the page is in the background. A
- * function is the `every` of a renewal.
+ * request that the service did not answer is sent again. A function is the `every` of a renewal.
  */
 export function useLoaded<T>(
   key: string,
@@ -43,16 +42,21 @@ export function useLoaded<T>(
   const renew = useRef<() => void>(() => undefined);
 
   useEffect(() => {
-    const succeed = (value: T): number | undefined => {
-      setState({ key, value });
-      return current.current.renewal.every?.(value);
-    };
-    const fail = (error: unknown): number | undefined => {
-      setState((before) => ({ ...(before.key === key ? before : { key }), error }));
+    const attempt = async (signal: AbortSignal): Promise<number | undefined> => {
       const { on, every } = current.current.renewal;
-      return on || every ? FAILED_MS : undefined;
+      try {
+        const value = await current.current.load(signal);
+        // What comes after the next request has begun would replace a newer state.
+        if (signal.aborted) return undefined;
+        setState({ key, value });
+        return current.current.renewal.every?.(value);
+      } catch (error) {
+        if (signal.aborted) return undefined;
+        setState((before) => ({ ...(before.key === key ? before : { key }), error }));
+        return on || every || !isRefusal(error) ? FAILED_MS : undefined;
+      }
     };
-    const loop = loopOf((signal) => current.current.load(signal).then(succeed, fail));
+    const loop = loopOf(attempt);
     renew.current = loop.soon;
     return loop.end;
   }, [key, round]);
@@ -65,37 +69,4 @@ export function useLoaded<T>(
   );
   const reload = useCallback(() => setRound((each) => each + 1), []);
   return { value: own?.value, error: own?.error, reload };
-}
-
-/** Call `act` now, and again after the milliseconds that it returns, or when `soon` is called. */
-function loopOf(act: (signal: AbortSignal) => Promise<number | undefined>): { soon: () => void; end: () => void } {
-  const controller = new AbortController();
-  let timer = 0;
-  let isBusy = false;
-  let isSoon = false;
-  const wait = (ms: number): void => {
-    window.clearTimeout(timer);
-    timer = window.setTimeout(() => void run(), ms);
-  };
-  const run = async (): Promise<void> => {
-    if (document.hidden) return wait(HIDDEN_MS);
-    isBusy = true;
-    isSoon = false;
-    const next = await act(controller.signal);
-    isBusy = false;
-    if (controller.signal.aborted) return;
-    if (isSoon) wait(SOON_MS);
-    else if (next !== undefined) wait(next);
-  };
-  const soon = (): void => {
-    if (isSoon) return;
-    isSoon = true;
-    if (!isBusy) wait(SOON_MS);
-  };
-  void run();
-  const end = (): void => {
-    controller.abort();
-    window.clearTimeout(timer);
-  };
-  return { soon, end };
 }

@@ -48,10 +48,15 @@ export function href(segments: readonly string[], query: QueryValues = {}): stri
   return BASE + segments.map(encodeURIComponent).join("/") + (text ? `?${text}` : "");
 }
 
+/** The name of the current entry of the history, for what is remembered of it. */
+export function entryName(): string {
+  return (window.history.state as { entry?: string } | null)?.entry ?? "";
+}
+
 /** Go to an address that `href` made. */
 export function go(address: string, options: { replace?: boolean } = {}): void {
-  if (options.replace) window.history.replaceState(null, "", address);
-  else window.history.pushState(null, "", address);
+  if (options.replace) window.history.replaceState(window.history.state, "", address);
+  else window.history.pushState({ entry: `${Date.now()} ${Math.random()}` }, "", address);
   window.dispatchEvent(new Event(CHANGED));
 }
 

@@ -1,5 +1,7 @@
 /** The lines of a log that are in the browser: those that are looked at, of a log of any length. */
 
+import { isRefusal } from "./service";
+
 export interface LogLine {
   /** From 0 on; people count from 1. */
   Number: number;
@@ -19,6 +21,9 @@ export interface LinesAnswer {
 
 export type FetchLines = (first: number, limit: number) => Promise<LinesAnswer>;
 
+/** A request that failed is sent again after this time. */
+const AGAIN_MS = 3000;
+
 export const PAGE = 200;
 const PAGES_KEPT = 100;
 const FETCHED_AT_ONCE = 2;
@@ -35,6 +40,7 @@ export class LogLines {
   private readonly pages = new Map<number, LogLine[]>();
   private readonly loading = new Set<number>();
   private wanted: number[] = [];
+  private inSight: readonly [first: number, last: number] = [0, -1];
 
   constructor(
     private readonly fetchLines: FetchLines,
@@ -52,6 +58,7 @@ export class LogLines {
 
   /** Load the lines of a range that are not here. A later wish replaces an earlier one that has not begun. */
   want(first: number, last: number): void {
+    this.inSight = [first, last];
     const pages: number[] = [];
     for (let page = Math.floor(first / PAGE); page <= Math.floor(last / PAGE); page += 1) {
       if (page * PAGE < this.count && !this.isWhole(page)) pages.push(page);
@@ -66,7 +73,7 @@ export class LogLines {
       this.take(await this.fetchLines(Math.max(0, this.count - 1), NEW_MAX));
       this.error = null;
     } catch (error) {
-      if (error instanceof DOMException && error.name === "AbortError") return;
+      if (isAbort(error)) return;
       this.error = error;
     }
     this.changed();
@@ -95,7 +102,10 @@ export class LogLines {
       this.take(await this.fetchLines(page * PAGE, PAGE));
       this.error = null;
     } catch (error) {
-      if (!(error instanceof DOMException && error.name === "AbortError")) this.error = error;
+      if (isAbort(error)) return;
+      this.error = error;
+      // Nothing else would ask for these lines again.
+      if (!isRefusal(error)) setTimeout(() => this.want(...this.inSight), AGAIN_MS);
     } finally {
       this.loading.delete(page);
     }
@@ -123,6 +133,10 @@ export class LogLines {
   }
 }
 
+function isAbort(error: unknown): boolean {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
 export interface Wanted {
   text: string;
   isRegex: boolean;
@@ -136,7 +150,7 @@ export interface SearchAnswer {
   TookTooLong: boolean;
 }
 
-export type FetchFound = (wanted: Wanted, first: number, limit: number) => Promise<SearchAnswer>;
+export type FetchFound = (wanted: Wanted, first: number, limit: number, signal: AbortSignal) => Promise<SearchAnswer>;
 
 export const FOUND_MAX = 10_000;
 const PAUSE_MS = 3000;
@@ -150,6 +164,7 @@ export class LogSearch {
   private next = 0;
   private pausedUntil = 0;
   private isOver = false;
+  private readonly control = new AbortController();
 
   constructor(
     readonly wanted: Wanted,
@@ -161,6 +176,12 @@ export class LogSearch {
     return this.lines.length >= FOUND_MAX;
   }
 
+  /** Search no further, e.g. since other words are searched. */
+  end(): void {
+    this.isOver = true;
+    this.control.abort();
+  }
+
   /** Search the lines up to a number that were not searched yet: at once, and later at most every three seconds. */
   async goOn(count: number): Promise<void> {
     if (this.isRunning || this.isOver || this.next >= count || performance.now() < this.pausedUntil) return;
@@ -168,15 +189,18 @@ export class LogSearch {
     this.pausedUntil = performance.now() + PAUSE_MS;
     this.changed();
     try {
-      const answer = await this.fetchFound(this.wanted, this.next, FOUND_MAX - this.lines.length);
+      const answer = await this.fetchFound(this.wanted, this.next, FOUND_MAX - this.lines.length, this.control.signal);
       this.lines = this.lines.concat(answer.Lines);
       this.next = answer.NextLine;
       this.tookTooLong = answer.TookTooLong;
       // An expression that took too long would do so again.
       this.isOver = answer.TookTooLong || this.hasMore;
+      this.error = null;
     } catch (error) {
+      if (isAbort(error)) return;
       this.error = error;
-      this.isOver = true;
+      this.isOver = isRefusal(error);
+      if (!this.isOver) setTimeout(() => void this.goOn(count), PAUSE_MS);
     }
     this.isRunning = false;
     this.changed();

@@ -3,7 +3,7 @@ import { render } from "preact";
 import { App } from "./app";
 import { Failure } from "./parts/failure";
 import { OtherSession } from "./parts/other_session";
-import { ServiceError, startSession } from "./service";
+import { isRefusal, ServiceError, startSession } from "./service";
 import "./style.css";
 
 /** Begin a session if `tidemill open` has sent its token; a fragment never reaches a server or its log. */
@@ -28,7 +28,9 @@ async function signIn(root: HTMLElement, token: string, replaces: boolean): Prom
       const replace = (): void => void signIn(root, token, true);
       render(<OtherSession reason={error.message} replace={replace} keep={() => render(<App />, root)} />, root);
     } else {
-      render(<Failure error={error} retry={() => render(<App />, root)} />, root);
+      // Of a token that the service has refused there is nothing more to get.
+      const retry = (): void => (isRefusal(error) ? render(<App />, root) : void signIn(root, token, replaces));
+      render(<Failure error={error} retry={retry} />, root);
     }
     return;
   }

@@ -37,7 +37,7 @@ export function sendAsync(output: string) {
     const input = `${key ? `${key.replace(/\/$/, "")}/` : ""}requests/${crypto.randomUUID()}`;
     await s3("PUT", bucket, input, {}, new Blob([body], { type: options.contentType ?? "" }), options);
     const accepted = await invokeAsync(endpoint, `s3://${bucket}/${input}`, options);
-    const places = [accepted.OutputLocation, accepted.FailureLocation].map(placeOf).filter((each) => each !== null);
+    const places = [accepted.OutputLocation, accepted.FailureLocation].map(placeOf).filter((each) => each !== undefined);
     const location = await firstStored(places, options.signal);
     const bytes = await readObject(location.bucket, location.key, ANSWER_MAX_BYTES, options);
     return { contentType: options.accept ?? "", variant: "", bytes, milliseconds: performance.now() - begin, location };

@@ -34,7 +34,7 @@ export function bytes(size: number): string {
     value /= 1024;
     unit += 1;
   }
-  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${names[unit]}`;
+  return `${unit && value < 100 ? value.toFixed(1) : Math.round(value)} ${size === 1 ? "byte" : names[unit]}`;
 }
 
 /** Date and time of this browser's zone, e.g. `2026-11-27 08:25:50`. */

@@ -70,10 +70,15 @@ export async function listBelow(bucket: string, prefix: string, options?: CallOp
   return listPage(await (await s3("GET", bucket, "", query, null, options)).text());
 }
 
-/** Bucket and key of an S3 URI; null for another text. */
-export function placeOf(uri: string): Place | null {
-  const match = /^s3:\/\/([^/]+)\/?([\s\S]*)$/.exec(uri);
-  return match ? { bucket: match[1] ?? "", key: match[2] ?? "" } : null;
+/** Bucket and key of an S3 URI, whose key may be empty; undefined for another text. */
+export function placeOf(uri: string | undefined): Place | undefined {
+  const match = /^s3:\/\/([^/]+)\/?([\s\S]*)$/.exec(uri ?? "");
+  return match ? { bucket: match[1] ?? "", key: match[2] ?? "" } : undefined;
+}
+
+/** Return the training job whose archive a URI can be: SageMaker writes it to `.../JOB/output/model.tar.gz`. */
+export function jobOfArchive(uri: string | undefined): string | undefined {
+  return /\/([A-Za-z0-9-]{1,63})\/output\/model\.tar\.gz$/.exec(uri ?? "")?.[1];
 }
 
 export function listPage(xml: string): ListPage {
@@ -113,6 +118,11 @@ export async function readObject(
 
 export async function deleteObject(bucket: string, key: string): Promise<void> {
   await s3("DELETE", bucket, key);
+}
+
+/** Where the page shows an object. */
+export function objectLink({ bucket, key }: Place): { to: string[]; query: Record<string, string> } {
+  return { to: ["data", bucket], query: { object: key } };
 }
 
 /** Where the page shows the folder of a prefix; the segments `.` and `..` of a path would not stay in an address. */

@@ -49,13 +49,31 @@ export function isText(bytes: Uint8Array): boolean {
   }
 }
 
-/** JSON in lines; the text as it is if it is cut or malformed. */
+/**
+ * JSON in lines; the text as it is if it is cut or malformed. Values are copied: JavaScript would round long integers, lose
+ * the sign of -0, and merge members of one name.
+ */
 export function prettyJson(text: string): string {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    JSON.parse(text);
   } catch {
     return text;
   }
+  const parts: string[] = [];
+  let depth = 0;
+  const broken = (): string => `\n${"  ".repeat(depth)}`;
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[[{]\s*[\]}]|[[\]{},:]|[^\s[\]{},:"]+/g)) {
+    if (token === "{" || token === "[") {
+      depth += 1;
+      parts.push(token, broken());
+    } else if (token === "}" || token === "]") {
+      depth -= 1;
+      parts.push(broken(), token);
+    } else if (token === ",") parts.push(token, broken());
+    else if (token === ":") parts.push(": ");
+    else parts.push(/^[[{]/.test(token) ? token.replace(/\s/g, "") : token);
+  }
+  return parts.join("");
 }
 
 export interface Table {

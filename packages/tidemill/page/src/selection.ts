@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 
 /** The rows of a table that one selects, by their keys. */
-export function useSelection(): [ReadonlySet<string>, (keys: readonly string[], isSelected: boolean) => void] {
+export function useSelection(): [ReadonlySet<string>, (keys: readonly string[], isSelected: boolean) => void, () => void] {
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const select = (keys: readonly string[], isSelected: boolean): void => {
     const next = new Set(selected);
@@ -11,5 +11,5 @@ export function useSelection(): [ReadonlySet<string>, (keys: readonly string[], 
     }
     setSelected(next);
   };
-  return [selected, select];
+  return [selected, select, () => setSelected(new Set())];
 }

@@ -31,6 +31,11 @@ export class ServiceError extends Error {
   }
 }
 
+/** Whether the service has answered that it will not: the same request would be answered so again. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof ServiceError && error.status < 500 && error.code !== "NoAnswer";
+}
+
 export interface Session {
   /** ARN of the user as whom it acts. */
   user: string;
@@ -189,10 +194,11 @@ export async function endSession(): Promise<void> {
   }
 }
 
-/** Call `listener` when the session has ended: by its time, by `tidemill open --revoke`, or in another tab. */
-export function onSessionEnd(listener: () => void): () => void {
+/** Call `listener` when the session has ended or is another one: by its time, by `tidemill open`, or in another tab. */
+export function onSessionChange(listener: () => void): () => void {
   const inOtherTab = (event: StorageEvent): void => {
-    if (event.key === STORED && event.newValue === null) listener();
+    // No key: everything was removed.
+    if (event.key === STORED || event.key === null) listener();
   };
   window.addEventListener(ENDED, listener);
   window.addEventListener("storage", inOtherTab);
@@ -204,8 +210,16 @@ export function onSessionEnd(listener: () => void): () => void {
 
 async function send(address: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
-  headers.set("x-tidemill-session", stored()?.secret ?? "");
-  return answer(address, { ...init, headers, credentials: "same-origin" });
+  const secret = stored()?.secret ?? "";
+  headers.set("x-tidemill-session", secret);
+  try {
+    return await answer(address, { ...init, headers, credentials: "same-origin" });
+  } catch (error) {
+    const isEnd = error instanceof ServiceError && error.code === "PageSessionEnded";
+    // Another tab may have begun a session meanwhile, which this answer is not about.
+    if (isEnd && (stored()?.secret ?? "") === secret) forget();
+    throw error;
+  }
 }
 
 async function answer(address: string, init: RequestInit): Promise<Response> {
@@ -217,9 +231,7 @@ async function answer(address: string, init: RequestInit): Promise<Response> {
     throw new ServiceError("NoAnswer", "The service does not answer. It may have ended: tidemill status", 0);
   }
   if (response.ok) return response;
-  const error = await failure(response);
-  if (error.code === "PageSessionEnded") forget();
-  throw error;
+  throw await failure(response);
 }
 
 async function failure(response: Response): Promise<ServiceError> {

@@ -1,4 +1,5 @@
 /** The trainings of a tuning job: the axes of their hyperparameters, the best value over time, and selections. */
+import { own } from "./own";
 import { categoryScale, numberScale, type Scale, type Scaling } from "./scales";
 
 /** One training of a tuning job, as ListTrainingJobsForHyperParameterTuningJob shows it. */
@@ -112,22 +113,22 @@ function scalingOf(range: NumberRange): Scaling {
 }
 
 function tunedNumbers(name: string, trials: readonly TrialSummary[]): number[] {
-  return trials.map((trial) => Number(trial.TunedHyperParameters[name])).filter(Number.isFinite);
+  return trials.map((trial) => Number(own(trial.TunedHyperParameters, name))).filter(Number.isFinite);
 }
 
 function numberAxis(name: string, values: readonly number[], scaling: Scaling): Axis {
   const scale = numberScale(Math.min(...values), Math.max(...values), scaling);
-  return { name, scale, textOf: (trial) => trial.TunedHyperParameters[name] };
+  return { name, scale, textOf: (trial) => own(trial.TunedHyperParameters, name) };
 }
 
 function categoryAxis(name: string, given: readonly string[], trials: readonly TrialSummary[]): Axis {
-  const observed = trials.flatMap((trial) => trial.TunedHyperParameters[name] ?? []);
+  const observed = trials.flatMap((trial) => own(trial.TunedHyperParameters, name) ?? []);
   const values = [...new Set([...given, ...observed])];
-  return { name, scale: categoryScale(values), categories: values, textOf: (trial) => trial.TunedHyperParameters[name] };
+  return { name, scale: categoryScale(values), categories: values, textOf: (trial) => own(trial.TunedHyperParameters, name) };
 }
 
 function observedAxis(name: string, trials: readonly TrialSummary[]): Axis {
-  const texts = trials.flatMap((trial) => trial.TunedHyperParameters[name] ?? []);
+  const texts = trials.flatMap((trial) => own(trial.TunedHyperParameters, name) ?? []);
   const numbers = tunedNumbers(name, trials);
   if (!numbers.length || numbers.length < texts.length) return categoryAxis(name, [], trials);
   return numberAxis(name, numbers, Math.min(...numbers) > 0 ? "Logarithmic" : "Linear");

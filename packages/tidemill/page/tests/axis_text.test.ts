@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { axisTimes, elapsed, tickFigure } from "../src/axis_text";
+import { axisTimes, elapsed, stepText, tickFigure } from "../src/axis_text";
 
 test("ticks have no idle zeros", () => {
   const shown = [0, 3, -12, 0.1 + 0.2, 0.5, 1e-7, 2.5e12, 100, 1000];
@@ -15,4 +15,8 @@ test("times are as exact as their span asks for", () => {
   assert.match(axisTimes([1_790_000_000, 1_790_000_060])[0]!, /^\d\d:\d\d:\d\d$/);
   assert.match(axisTimes([1_790_000_000, 1_790_009_000])[0]!, /^\d\d:\d\d$/);
   assert.match(axisTimes([1_790_000_000, 1_790_900_000])[0]!, /^\w{3} \d+, \d\d:\d\d$/);
+});
+
+test("neighboring steps of a long run have texts of their own", () => {
+  assert.deepEqual([0, 12_345_678, 12_345_679, 1e15].map(stepText), ["0", "12345678", "12345679", "1000000000000000"]);
 });

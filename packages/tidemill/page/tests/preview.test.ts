@@ -27,6 +27,13 @@ test("archives are known by their names", () => {
 test("JSON gets lines, and what is no JSON stays as it is", () => {
   assert.equal(prettyJson('{"a":[1]}'), '{\n  "a": [\n    1\n  ]\n}');
   assert.equal(prettyJson('{"a":'), '{"a":');
+  const document = { a: [], b: {}, c: [{ "x\\": '",:{[' }, -1.5, true, null], "": [[1, 2], "\n"] };
+  for (const indent of [0, 4]) assert.equal(prettyJson(JSON.stringify(document, null, indent)), JSON.stringify(document, null, 2));
+});
+
+test("values of JSON stay what they are", () => {
+  const text = '{\n  "id": 12345678901234567890,\n  "id": -0,\n  "x": 1.0\n}';
+  assert.equal(prettyJson(text), text);
 });
 
 test("cells with quotes, separators and line breaks are read as RFC 4180 describes them", () => {

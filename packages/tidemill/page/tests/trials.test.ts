@@ -57,3 +57,8 @@ test("a brush selects by place, and what has no value is outside", () => {
   assert.deepEqual(inside("optimizer", 0, 0), ["b", "c"]);
   assert.deepEqual(inside("acc", 0, 1), ["a", "b"]);
 });
+
+test("names of JavaScript's own objects are only names", () => {
+  const axes = axesOf([{ AutoParameters: [{ Name: "constructor", ValueHint: "1" }] }], [trial("a", { constructor: "2" }), trials[0]!], "acc");
+  assert.deepEqual([trial("a", { constructor: "2" }), trials[0]!].map((each) => axes[0]?.textOf(each)), ["2", undefined]);
+});

@@ -141,6 +141,8 @@ class Settings(BaseSettings):
     ``instance_memory_mib``."""
     stop_grace_s: float = Field(default=120.0, gt=0)
     """Seconds between SIGTERM and SIGKILL when a job is stopped. Shorten it in tests only."""
+    log_search_cpu_s: int = Field(default=5, ge=1)
+    """Seconds of CPU that a search in a log may take: some regular expressions would never end."""
     warm: bool = False
     """Fork scripts from a process that has already imported TensorFlow. The how-to page *Start scripts sooner* lists
     which scripts."""

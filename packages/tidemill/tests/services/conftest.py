@@ -280,7 +280,7 @@ class Stage:
             SampleOperations(InstanceSamples(self.records, logs=self.logs)),
             ScalarOperations(self.scalars),
             JobOperations(job_resources),
-            LogLineOperations(LogStreams(self.logs), GroupRecords(self.records, clock=self.clock)),
+            LogLineOperations(LogStreams(self.logs), GroupRecords(self.records, clock=self.clock), search_cpu_s=5),
         )
         authorizer = Authorization(self.roles, rules=rules, keys=keys, tags_of=tags.of_named, clock=self.clock)
         perform = Performer(services, authorizer, region=REGION, refuses_encryption=refuses_encryption)

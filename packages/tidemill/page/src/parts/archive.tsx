@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 
 import { listMembers, MEMBER_MAX_BYTES, readMember, type ArchiveMember, type MemberPage } from "../archive_members";
+import { useLoaded } from "../loaded";
 import { bytes as sizeText, time } from "../numbers";
 import { IMAGE_MAX_BYTES, imageType, PREVIEW_BYTES } from "../preview";
 import { saveFile } from "../saved_file";
@@ -130,18 +131,17 @@ interface MemberProps extends ArchiveProps {
 }
 
 function Member({ bucket, objectKey, etag, member }: MemberProps) {
-  const [content, setContent] = useState<Uint8Array>();
   const [error, setError] = useState<unknown>();
   const [isSaving, setSaving] = useState(false);
   const isImage = imageType(member.Name) !== undefined && member.SizeBytes <= IMAGE_MAX_BYTES;
-  const read = (max: number): Promise<Uint8Array> => readMember(bucket, objectKey, etag, member, max);
-  useEffect(() => {
-    read(isImage ? IMAGE_MAX_BYTES : PREVIEW_BYTES).then(setContent, setError);
-  }, []);
+  const begin = useLoaded(`${etag} ${member.Index}`, (signal) =>
+    readMember(bucket, objectKey, etag, member, isImage ? IMAGE_MAX_BYTES : PREVIEW_BYTES, { signal }),
+  );
   const save = async (): Promise<void> => {
     setSaving(true);
+    setError(undefined);
     try {
-      saveFile(member.Name, await read(MEMBER_MAX_BYTES));
+      saveFile(member.Name, await readMember(bucket, objectKey, etag, member, MEMBER_MAX_BYTES));
     } catch (reason) {
       setError(reason);
     }
@@ -159,7 +159,8 @@ function Member({ bucket, objectKey, etag, member }: MemberProps) {
         {isSaving && <span role="status">Reading …</span>}
       </p>
       {error !== undefined && <Failure error={error} />}
-      {content && <Preview name={member.Name} bytes={content} size={member.SizeBytes} />}
+      {begin.error !== undefined && <Failure error={begin.error} retry={begin.reload} />}
+      {begin.value && <Preview name={member.Name} bytes={begin.value} size={member.SizeBytes} />}
     </section>
   );
 }

@@ -6,8 +6,8 @@ import { outputs, textsOf, type Request } from "../job_request";
 import { useLoaded } from "../loaded";
 import { bytes, time } from "../numbers";
 import { folderPlace, listBelow, placeOf, type S3Entry } from "../objects";
-import { download } from "../service";
 import { shown } from "../shown_text";
+import { Download } from "./download";
 import { Failure } from "./failure";
 import { Link } from "./link";
 import { ObjectDetails } from "./object_details";
@@ -44,27 +44,21 @@ export function Artifacts({ kind, name, request, isLive }: ArtifactsProps) {
 function Objects({ title, uri, isLive }: { title: string; uri: string; isLive: boolean }) {
   const { bucket, key: prefix } = placeOf(uri) ?? { bucket: "", key: "" };
   const [chosen, setChosen] = useState<string | null>(null);
-  const [error, setError] = useState<unknown>();
-  const { value: page, error: notLoaded } = useLoaded(
-    `${uri} ${isLive}`,
+  const { value: page, error } = useLoaded(
+    uri,
     (signal) => listBelow(bucket, prefix, { signal }),
     { every: () => (isLive ? LIVE_LOOK_MS : undefined) },
   );
-  const save = (key: string): void => {
-    setError(undefined);
-    download(bucket, key).catch(setError);
-  };
   return (
     <section aria-label={shown(title)}>
       <h2>{shown(title)}</h2>
       <p>
         <Link {...folderPlace(bucket, prefix && prefix.replace(/\/*$/, "/"))}>{shown(uri)}</Link>
       </p>
-      {notLoaded !== undefined && <Failure error={notLoaded} />}
       {error !== undefined && <Failure error={error} />}
       {page?.objects.length === 0 && <p class="quiet">There is nothing yet.</p>}
       {page !== undefined && page.objects.length > 0 && (
-        <ObjectTable title={title} prefix={prefix} objects={page.objects} chosen={chosen} onChoose={setChosen} onSave={save} />
+        <ObjectTable {...{ title, bucket, prefix, chosen }} objects={page.objects} onChoose={setChosen} />
       )}
       {page?.next && <p>There are more objects; the link above lists all of them.</p>}
       {chosen !== null && <ObjectDetails key={chosen} bucket={bucket} objectKey={chosen} />}
@@ -74,14 +68,14 @@ function Objects({ title, uri, isLive }: { title: string; uri: string; isLive: b
 
 interface ObjectTableProps {
   title: string;
+  bucket: string;
   prefix: string;
   objects: readonly S3Entry[];
   chosen: string | null;
   onChoose: (key: string | null) => void;
-  onSave: (key: string) => void;
 }
 
-function ObjectTable({ title, prefix, objects, chosen, onChoose, onSave }: ObjectTableProps) {
+function ObjectTable({ title, bucket, prefix, objects, chosen, onChoose }: ObjectTableProps) {
   return (
     <div class="wide" tabIndex={0} role="region" aria-label={`Objects of ${shown(title)}`}>
       <table class="plain">
@@ -111,9 +105,7 @@ function ObjectTable({ title, prefix, objects, chosen, onChoose, onSave }: Objec
               <td class="numeric">{bytes(each.size)}</td>
               <td>{time(Date.parse(each.modified) / 1000)}</td>
               <td>
-                <button type="button" onClick={() => onSave(each.key)} aria-label={`Download ${shown(each.key)}`}>
-                  Download
-                </button>
+                <Download place={{ bucket, key: each.key }} isNamed />
               </td>
             </tr>
           ))}
@@ -150,7 +142,7 @@ async function compilerReport(output: string, signal: AbortSignal): Promise<stri
     const page = await listMembers(bucket, archive.key, token, { signal });
     const member: ArchiveMember | undefined = page.Members.find((each) => REPORT.test(each.Name));
     if (member) {
-      return new TextDecoder().decode(await readMember(bucket, archive.key, page.ETag, member, REPORT_MAX_BYTES));
+      return new TextDecoder().decode(await readMember(bucket, archive.key, page.ETag, member, REPORT_MAX_BYTES, { signal }));
     }
     token = page.NextToken;
     if (!token) return "";

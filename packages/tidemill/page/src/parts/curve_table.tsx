@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 
-import { elapsed } from "../axis_text";
-import { figure, time } from "../numbers";
+import { elapsed, stepText } from "../axis_text";
+import { time } from "../numbers";
 import { picked, summaryOf, thinned, type Columns, type XKind } from "../series";
 import { shown } from "../shown_text";
 
@@ -68,7 +68,7 @@ function Points({ label, columns, kind, format }: { label: string; columns: Colu
   const { x } = columns;
   const kept = x.length > ROWS ? thinned(columns, x[0]!, x[x.length - 1]!, ROWS / 4) : [...x.keys()];
   const { x: places, y: values } = picked(columns, kept);
-  const shownX = { step: figure, time, relative: elapsed }[kind];
+  const shownX = { step: stepText, time, relative: elapsed }[kind];
   return (
     <div class="wide" tabIndex={0} role="region" aria-label={`Points of ${shown(label)}`}>
       <table>

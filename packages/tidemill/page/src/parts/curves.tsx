@@ -6,7 +6,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { elapsed, tickFigure } from "../axis_text";
+import { elapsed, stepText, tickFigure } from "../axis_text";
 import { time } from "../numbers";
 import {
   aligned,
@@ -259,7 +259,7 @@ function valueAt({ x, y }: Columns, cursor: number | null): number | undefined {
 
 function shownX(x: number, kind: XKind): string {
   if (kind === "relative") return elapsed(x);
-  return kind === "time" ? time(x) : `step ${tickFigure(x)}`;
+  return kind === "time" ? time(x) : `step ${stepText(x)}`;
 }
 
 interface Keys {

@@ -42,7 +42,7 @@ export function DeployForm({ arn, name }: { arn: string; name: string }) {
           Instance type <input required value={type} onInput={(event) => setType(event.currentTarget.value)} />
         </label>
         <label>
-          Instances <input type="number" min={1} value={count} onInput={(event) => setCount(event.currentTarget.valueAsNumber)} />
+          Instances <input type="number" min={1} required value={Number.isNaN(count) ? "" : count} onInput={(event) => setCount(event.currentTarget.valueAsNumber)} />
         </label>
         <label>
           Role <input required size={44} value={role} onInput={(event) => setRole(event.currentTarget.value)} />

@@ -43,6 +43,8 @@ function SearchField({ value }: { value: string }) {
   const [text, setText] = useState(value);
   const timer = useRef(0);
   const sent = useRef(value);
+  // Another view must not get what was typed last.
+  useEffect(() => () => window.clearTimeout(timer.current), []);
   useEffect(() => {
     // The address changed by something else, e.g. the browser's way back.
     if (value !== sent.current) setText((sent.current = value));

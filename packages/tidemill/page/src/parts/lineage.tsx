@@ -3,8 +3,8 @@
 import { nameInArn, pathOfArn } from "../arn";
 import { useLoaded } from "../loaded";
 import { rowsUpTo } from "../row_pages";
-import { jobOfArchive } from "../s3_uri";
-import { call, ServiceError } from "../service";
+import { jobOfArchive } from "../objects";
+import { call, isRefusal } from "../service";
 import { shown } from "../shown_text";
 import { Failure } from "./failure";
 import { Link } from "./link";
@@ -85,7 +85,7 @@ async function trainingOf(archive: string | undefined, signal: AbortSignal): Pro
     return job.ModelArtifacts?.S3ModelArtifacts === archive ? job.TrainingJobArn : undefined;
   } catch (error) {
     // It was deleted, or this key may not see it.
-    if (error instanceof ServiceError && error.status) return undefined;
+    if (isRefusal(error)) return undefined;
     throw error;
   }
 }

@@ -17,7 +17,8 @@ const WINDOW_LINES = 1_000_000;
 const OVERSCAN = 8;
 const SHOWN_CHARS = 1000;
 const WHOLE_CHARS = 10_000;
-const LOOK_S = 1;
+const LOOK_MS = 1000;
+const AGAIN_MS = 3000;
 const TYPING_MS = 250;
 
 interface LogProps {
@@ -40,15 +41,18 @@ export function Log({ group, stream, isLive }: LogProps) {
   const [search, setSearch] = useState<LogSearch | null>(null);
   const box = useRef<HTMLDivElement>(null);
 
-  // One look more after the end, for the last lines.
-  const look = async (): Promise<void> => {
+  const look = async (): Promise<number | undefined> => {
     await lines.refresh();
     await search?.goOn(lines.settled);
+    if (lines.error !== null) return AGAIN_MS;
+    return isLive ? LOOK_MS : undefined;
   };
-  useEvery(isLive ? LOOK_S : 3600, look, `${stream} ${isLive}`);
+  // One look more after the end, for the last lines.
+  useEvery(look, `${stream} ${isLive}`);
+  useEffect(() => () => search?.end(), [search]);
   useEffect(() => void search?.goOn(lines.settled), [search, lines.isKnown]);
   const find = (wanted: Wanted | null): void => {
-    setSearch(wanted ? new LogSearch(wanted, searchOf(group, stream, control.signal), update) : null);
+    setSearch(wanted ? new LogSearch(wanted, searchOf(group, stream), update) : null);
     setFollows(false);
   };
   const goTo = (number: number | undefined): void => {
@@ -108,6 +112,7 @@ interface SearchBarProps {
 function SearchBar({ search, marked, onFind, onGo }: SearchBarProps) {
   const [wanted, setWanted] = useState<Wanted>({ text: "", isRegex: false, ignoreCase: true });
   const timer = useRef(0);
+  useEffect(() => () => window.clearTimeout(timer.current), []);
   const change = (next: Wanted): void => {
     setWanted(next);
     window.clearTimeout(timer.current);
@@ -371,7 +376,7 @@ function useMarked(): [number | null, (number: number) => void] {
   }, []);
   const mark = (number: number): void => {
     // Without an entry in the history for each match of a search.
-    window.history.replaceState(null, "", `#L${number + 1}`);
+    window.history.replaceState(window.history.state, "", `#L${number + 1}`);
     setMarked(number);
   };
   return [marked, mark];

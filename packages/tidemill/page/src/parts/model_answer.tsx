@@ -1,5 +1,6 @@
 import type { Answer } from "../model_request";
 import { bytes as sizeText, figure } from "../numbers";
+import { objectLink } from "../objects";
 import { saveFile } from "../saved_file";
 import { shown } from "../shown_text";
 import { Link } from "./link";
@@ -30,7 +31,7 @@ export function AnswerOf({ answer }: { answer: Answer }) {
       {answer.location && (
         <p>
           Stored as{" "}
-          <Link to={["data", answer.location.bucket]} query={{ object: answer.location.key }}>
+          <Link {...objectLink(answer.location)}>
             {shown(`s3://${answer.location.bucket}/${answer.location.key}`)}
           </Link>
         </p>

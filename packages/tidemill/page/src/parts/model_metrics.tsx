@@ -1,6 +1,6 @@
 import { leavesOf } from "../json_leaves";
 import { useLoaded } from "../loaded";
-import { objectOf, pathOfObject, type ObjectPlace } from "../s3_uri";
+import { objectLink, placeOf, type Place } from "../objects";
 import { s3 } from "../service";
 import { shown } from "../shown_text";
 import { Failure } from "./failure";
@@ -17,22 +17,22 @@ const VALUES = 200;
 /** The reports of a version; the values of those that are JSON. */
 export function ModelMetrics({ sources }: { sources: MetricSources }) {
   const reports = Object.entries(sources).flatMap(([about, kinds]) =>
-    Object.entries(kinds).map(([kind, { S3Uri }]) => ({ title: `${about}: ${kind}`, place: objectOf(S3Uri) })),
+    Object.entries(kinds).map(([kind, { S3Uri }]) => ({ title: `${about}: ${kind}`, place: placeOf(S3Uri) })),
   );
   return (
     <>
       <h2>Metrics</h2>
-      {reports.map(({ title, place }) => place && <Report key={title} title={title} place={place} />)}
+      {reports.map(({ title, place }) => place?.key && <Report key={title} title={title} place={place} />)}
     </>
   );
 }
 
-function Report({ title, place }: { title: string; place: ObjectPlace }) {
+function Report({ title, place }: { title: string; place: Place }) {
   const { value, error } = useLoaded(`${place.bucket}/${place.key}`, (signal) => valuesOf(place, signal));
   return (
     <section aria-label={shown(title)}>
       <p>
-        {shown(title)}: <Link to={pathOfObject(place)}>{shown(place.key.split("/").at(-1)!)}</Link>
+        {shown(title)}: <Link {...objectLink(place)}>{shown(place.key.split("/").at(-1)!)}</Link>
       </p>
       {error !== undefined && <Failure error={error} />}
       {value && value.length > 0 && (
@@ -54,7 +54,7 @@ function Report({ title, place }: { title: string; place: ObjectPlace }) {
 }
 
 /** Return the values of a report; none if it is no JSON, or too long to be read here. */
-async function valuesOf({ bucket, key }: ObjectPlace, signal: AbortSignal): Promise<[string, string][]> {
+async function valuesOf({ bucket, key }: Place, signal: AbortSignal): Promise<[string, string][]> {
   const response = await s3("GET", bucket, key, {}, null, { signal });
   if (Number(response.headers.get("content-length") ?? Infinity) > LONGEST_BYTES) {
     await response.body?.cancel();

@@ -4,10 +4,11 @@ import { useState } from "preact/hooks";
 
 import { useLoaded } from "../loaded";
 import { time } from "../numbers";
-import { objectOf, pathOfObject } from "../s3_uri";
-import { call, currentSession, download } from "../service";
+import { objectLink, placeOf } from "../objects";
+import { call, currentSession } from "../service";
 import { shown } from "../shown_text";
 import { DeployForm } from "./deploy_form";
+import { Download } from "./download";
 import { Failure } from "./failure";
 import { Figures } from "./figures";
 import { Lineage } from "./lineage";
@@ -142,13 +143,10 @@ function Approval({ found, reload }: { found: ModelPackage; reload: () => void }
 }
 
 function Contained({ container }: { container: Container }) {
-  const place = objectOf(container.ModelDataUrl);
-  const data = place && (
+  const place = placeOf(container.ModelDataUrl);
+  const data = place?.key && (
     <>
-      <Link to={pathOfObject(place)}>{shown(container.ModelDataUrl!)}</Link>{" "}
-      <button type="button" onClick={() => void download(place.bucket, place.key)}>
-        Download
-      </button>
+      <Link {...objectLink(place)}>{shown(container.ModelDataUrl!)}</Link> <Download place={place} />
     </>
   );
   return (

@@ -18,7 +18,7 @@ const LOOKS: Readonly<Record<string, string>> = {
 
 /** The phases of a job as a time line: a bar whose parts are as long as they took, and the same in words. */
 export function Phases({ phases, now }: { phases: readonly Phase[]; now: number }) {
-  const lasting = phases.map((phase) => ({ phase, seconds: (phase.EndTime ?? now) - phase.StartTime }));
+  const lasting = phases.map((phase) => ({ phase, seconds: Math.max(0, (phase.EndTime ?? now) - phase.StartTime) }));
   const total = lasting.reduce((sum, each) => sum + each.seconds, 0) || 1;
   return (
     <div class="phases">

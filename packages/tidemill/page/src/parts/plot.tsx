@@ -1,12 +1,13 @@
 /** Lines on a canvas: uPlot, in the colors of the theme. */
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
-import { axisTimes, elapsed, tickFigure } from "../axis_text";
+import { axisTimes, elapsed, stepText } from "../axis_text";
 import { logarithmic } from "../scales";
 import type { Aligned, Series, XKind } from "../series";
+import { useMatch } from "./width";
 
 /** How one row of the data is drawn. `color` is the number of a series, which also chooses the dashes. */
 export interface Line {
@@ -65,7 +66,8 @@ export function Plot(props: PlotProps) {
   current.current = props;
   // The x that the pointer set last. uPlot calls for each change of its data, too, where the pointer has not moved.
   const pointed = useRef<number | null>(null);
-  const theme = useTheme();
+  // The canvas is drawn again in the colors of another theme.
+  const theme = useMatch("(prefers-color-scheme: dark)");
   const shape = JSON.stringify([props.lines, props.x, props.log, props.height]);
 
   useLayoutEffect(() => {
@@ -96,18 +98,6 @@ export function Plot(props: PlotProps) {
   }, [props.cursor, props.data, shape, theme]);
 
   return <div ref={container} class="plot" style={{ height: `${props.height}px` }} />;
-}
-
-/** The theme of the browser, so that the canvas is drawn again when it changes. */
-function useTheme(): boolean {
-  const query = window.matchMedia("(prefers-color-scheme: dark)");
-  const [dark, setDark] = useState(query.matches);
-  useEffect(() => {
-    const update = (): void => setDark(query.matches);
-    query.addEventListener("change", update);
-    return () => query.removeEventListener("change", update);
-  }, []);
-  return dark;
 }
 
 function showCursor(plot: uPlot, x: number | null): void {
@@ -205,6 +195,6 @@ function widened([from, to]: readonly [number, number], x: XKind): [number, numb
 
 function labelsOf(x: XKind, splits: readonly number[]): string[] {
   if (x === "relative") return splits.map(elapsed);
-  if (x === "step") return splits.map((each) => (Number.isInteger(each) ? tickFigure(each) : ""));
+  if (x === "step") return splits.map((each) => (Number.isInteger(each) ? stepText(each) : ""));
   return axisTimes(splits);
 }

@@ -20,7 +20,7 @@ export interface ResourcesProps {
 /** The curves of all instances, which grow while the job runs. */
 export function Resources({ kind, name, isLive }: ResourcesProps) {
   const found = useLoaded(
-    `${kind} ${name} ${isLive}`,
+    `${kind} ${name}`,
     async (signal) => {
       const answer = await call<{ Instances?: SampledInstance[] }>(
         "tidemill",

@@ -1,6 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
+import { keepScroll, keptScroll } from "../scroll_memory";
 import "./rows.css";
 
 /** Height of a row in pixels: the same for all, so that the place of each is known without a look at the others. */
@@ -10,7 +11,7 @@ const OVERSCAN = 4;
 export interface RowColumn<T> {
   id: string;
   title: string;
-  /** Width in characters. */
+  /** Width in characters; 0 is what the others leave. */
   width: number;
   cell: (row: T) => ComponentChildren;
   numeric?: boolean;
@@ -43,6 +44,7 @@ export function Rows<T>(props: RowsProps<T>) {
   const { rows, columns, keyOf, selected, onSelect } = props;
   const box = useRef<HTMLDivElement>(null);
   const { first, last, firstInSight, look } = useWindow(box, rows.length);
+  const keep = useKeptRows(box, props.label, rows.length);
   const [active, setActive] = useState("");
   const hasFocus = useRef(false);
   const found = active ? rows.findIndex((row) => keyOf(row) === active) : 0;
@@ -76,7 +78,14 @@ export function Rows<T>(props: RowsProps<T>) {
 
   const width = columns.reduce((sum, column) => sum + column.width, onSelect ? 5 : 0);
   return (
-    <div class="rows" ref={box} onScroll={look}>
+    <div
+      class="rows"
+      ref={box}
+      onScroll={() => {
+        look();
+        keep();
+      }}
+    >
       <table aria-label={props.label} aria-rowcount={rows.length + 1} style={{ minWidth: `${width}ch` }}>
         <Head {...props} />
         <tbody
@@ -178,7 +187,7 @@ function Head<T>({ rows, columns, keyOf, order, onOrder, selected, onSelect }: R
               key={column.id}
               scope="col"
               class={column.numeric ? "numeric" : undefined}
-              style={{ width: `${column.width}ch` }}
+              style={column.width ? { width: `${column.width}ch` } : {}}
               aria-sort={sorted ? direction : undefined}
             >
               {onOrder && column.sorts !== false ? (
@@ -228,6 +237,21 @@ function useWindow(box: { current: HTMLDivElement | null }, count: number) {
   const last = Math.min(count, Math.ceil((seen.top + seen.height) / ROW_PX) + OVERSCAN);
   const firstInSight = Math.min(seen.top / ROW_PX, Math.max(0, count - 1));
   return { first, last: Math.max(first, last), firstInSight, look };
+}
+
+/** Scroll to where this entry of the history was left, once there are as many rows. Returns what keeps that place. */
+function useKeptRows(box: { current: HTMLDivElement | null }, label: string, count: number): () => void {
+  const wanted = useRef(keptScroll(label));
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element || !wanted.current || element.scrollHeight - element.clientHeight < wanted.current) return;
+    element.scrollTop = wanted.current;
+    wanted.current = 0;
+  }, [count]);
+  return () => {
+    wanted.current = 0;
+    keepScroll(label, box.current?.scrollTop ?? 0);
+  };
 }
 
 /** Scroll so that a row is between the head and the end of the box. */

@@ -15,7 +15,7 @@ interface RunAgainProps {
 
 /** A form that sends the request of a job again, with changes. */
 export function RunAgain({ kind, name, request, tags }: RunAgainProps) {
-  const [changes, setChanges] = useState(() => changesOf(kind, request, nextName(name, new Date())));
+  const [changes, setChanges] = useState(() => changesOf(kind, request, nextName(kind, name, new Date())));
   const [text, setText] = useState<string | null>(null);
   const [error, setError] = useState<unknown>(null);
   const [isSending, setSending] = useState(false);
@@ -46,7 +46,7 @@ export function RunAgain({ kind, name, request, tags }: RunAgainProps) {
       }}
     >
       {text === null ? (
-        <Fields changes={changes} hasHyperparameters={kind === "training"} onChange={setChanges} />
+        <Fields kind={kind} changes={changes} onChange={setChanges} />
       ) : (
         <label>
           The request, as JSON
@@ -72,12 +72,12 @@ export function RunAgain({ kind, name, request, tags }: RunAgainProps) {
 }
 
 interface FieldsProps {
+  kind: Kind;
   changes: Changes;
-  hasHyperparameters: boolean;
   onChange: (changes: Changes) => void;
 }
 
-function Fields({ changes, hasHyperparameters, onChange }: FieldsProps) {
+function Fields({ kind, changes, onChange }: FieldsProps) {
   return (
     <>
       <label>
@@ -85,8 +85,8 @@ function Fields({ changes, hasHyperparameters, onChange }: FieldsProps) {
         <input
           value={changes.name}
           required
-          maxLength={63}
-          pattern="[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
+          maxLength={KINDS[kind].nameMax}
+          pattern="[a-zA-Z0-9](-*[a-zA-Z0-9])*"
           title="Letters, digits and hyphens"
           onInput={(event) => onChange({ ...changes, name: event.currentTarget.value })}
         />
@@ -106,13 +106,14 @@ function Fields({ changes, hasHyperparameters, onChange }: FieldsProps) {
             <input
               type="number"
               min={1}
-              value={changes.instanceCount}
+              required
+              value={Number.isNaN(changes.instanceCount) ? "" : changes.instanceCount}
               onInput={(event) => onChange({ ...changes, instanceCount: event.currentTarget.valueAsNumber })}
             />
           </label>
         </div>
       )}
-      {hasHyperparameters && (
+      {kind === "training" && (
         <Pairs
           title="Hyperparameters"
           one="hyperparameter"

@@ -16,7 +16,7 @@ const POINTS = 500;
 /** Charts of the first tags, or of those that fit a text. */
 export function Scalars({ job, isLive }: { job: string; isLive: boolean }) {
   const [text, setText] = useState("");
-  const listed = useLoaded(`scalars ${job} ${isLive}`, (signal) => listScalars(job, { signal }), {
+  const listed = useLoaded(`scalars ${job}`, (signal) => listScalars(job, { signal }), {
     every: (value) => (value.Complete ? (isLive ? LIVE_MS : undefined) : READING_MS),
   });
   if (listed.error !== undefined && !listed.value) return <Failure error={listed.error} retry={listed.reload} />;

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { decoded } from "../differences";
 import { go, href } from "../location";
 import { duration, figure, time } from "../numbers";
+import { own } from "../own";
 import { useSelection } from "../selection";
 import { cut, shown } from "../shown_text";
 import { compared, sortable, type Key } from "../sorting";
@@ -71,8 +72,8 @@ function columnsOf(names: readonly string[], metric: string, best: string | unde
         id: `tuned ${name}`,
         title: shown(name),
         width: 18,
-        sortsBy: (trial) => sortable(trial.TunedHyperParameters[name]),
-        cell: (trial) => shown(cut(decoded(trial.TunedHyperParameters[name] ?? "–"), CELL).text),
+        sortsBy: (trial) => sortable(own(trial.TunedHyperParameters, name)),
+        cell: (trial) => shown(cut(decoded(own(trial.TunedHyperParameters, name) ?? "–"), CELL).text),
       }),
     ),
     { id: "duration", title: "Duration", width: 14, sortsBy: tookOf, cell: shownDuration },

@@ -14,7 +14,7 @@ import { State } from "../parts/state";
 import { Text } from "../parts/text";
 import type { ViewProps } from "../routes";
 import { comparedScalars } from "../scalars";
-import { call, ServiceError } from "../service";
+import { call, isRefusal, ServiceError } from "../service";
 import { shown } from "../shown_text";
 
 interface Channel {
@@ -76,7 +76,7 @@ async function columnOf(name: string, signal: AbortSignal): Promise<Column> {
     return { name, job: await call<Training>("sagemaker", "DescribeTrainingJob", { TrainingJobName: name }, { signal }) };
   } catch (error) {
     // One job that was deleted must not hide the others.
-    if (error instanceof ServiceError && error.status) return { name, error };
+    if (error instanceof ServiceError && isRefusal(error)) return { name, error };
     throw error;
   }
 }
@@ -246,7 +246,7 @@ function ComparedCurves({ columns }: { columns: readonly Column[] }) {
   const names = columns.filter((column) => "job" in column).map((column) => column.name);
   const running = columns.some(isRunning);
   const { value: charts, error } = useLoaded(
-    `${running} ${names.join("\n")}`,
+    names.join("\n"),
     (signal) => comparedCurves(names, { signal }),
     { every: () => (running ? RUNNING_MS : undefined) },
   );
@@ -265,7 +265,7 @@ function ComparedScalars({ names, running }: { names: readonly string[]; running
   const [text, setText] = useState("");
   const [hasMany, setHasMany] = useState(false);
   const { value, error } = useLoaded(
-    `${running} ${text} ${names.join("\n")}`,
+    `${text} ${names.join("\n")}`,
     async (signal) => {
       const found = await comparedScalars(names, text, SCALARS, { signal });
       setHasMany((before) => before || found.tags > SCALARS.tags);

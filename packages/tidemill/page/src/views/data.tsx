@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { useLoaded } from "../loaded";
 import { bytes as sizeText, time } from "../numbers";
-import { folderPlace, listBuckets, listFolder, type ListPage, type S3Entry } from "../objects";
+import { folderPlace, listBuckets, listFolder, objectLink, type ListPage, type S3Entry } from "../objects";
 import { Failure } from "../parts/failure";
 import { Link } from "../parts/link";
 import { ObjectDetails } from "../parts/object_details";
@@ -136,7 +136,8 @@ function NoFolder({ bucket, prefix }: { bucket: string; prefix: string }) {
   const key = prefix.slice(0, -1);
   const near = useLoaded(key, async (signal) => (key ? (await listFolder(bucket, key, undefined, { signal })).objects : []));
   if (near.value?.some((each) => each.key === key)) return <ObjectDetails bucket={bucket} objectKey={key} />;
-  return <p class="quiet">There is no object here.</p>;
+  if (near.error !== undefined) return <Failure error={near.error} retry={near.reload} />;
+  return near.value ? <p class="quiet">There is no object here.</p> : null;
 }
 
 interface EntriesProps {
@@ -172,7 +173,7 @@ function Entries({ bucket, prefix, folders, objects }: EntriesProps) {
           {objects.map((each) => (
             <tr key={`object ${each.key}`}>
               <td>
-                <Link to={["data", bucket]} query={{ object: each.key }} title={shown(each.key)}>
+                <Link {...objectLink({ bucket, key: each.key })} title={shown(each.key)}>
                   {cutMiddle(shown(each.key.slice(prefix.length)), NAME_CHARS) || "(no name)"}
                 </Link>
               </td>

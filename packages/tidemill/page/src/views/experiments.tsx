@@ -14,13 +14,14 @@ import {
 import { useLoaded } from "../loaded";
 import { go, href } from "../location";
 import { figure, time } from "../numbers";
+import { own } from "../own";
 import { CurveCharts } from "../parts/curves";
 import { Failure } from "../parts/failure";
 import { Link } from "../parts/link";
 import { PlainTable } from "../parts/plain_table";
 import { Rows, type RowColumn } from "../parts/rows";
 import { State } from "../parts/state";
-import { rowsUpTo } from "../row_pages";
+import { rowsUpTo, useRows } from "../row_pages";
 import type { ViewProps } from "../routes";
 import { useSelection } from "../selection";
 import { cut, shown } from "../shown_text";
@@ -37,7 +38,6 @@ interface ComponentColumn extends RowColumn<Component> {
   sortsBy: (component: Component) => Key;
 }
 
-const PAGE = 50;
 const RUNNING_MS = 5000;
 /** Components whose curves are drawn before one selects others. */
 const DRAWN = 6;
@@ -51,8 +51,7 @@ export default function Experiments({ params }: ViewProps) {
 }
 
 function AllExperiments() {
-  const [limit, setLimit] = useState(PAGE);
-  const { value, error, reload } = useLoaded(`${limit}`, (signal) =>
+  const { value, error, reload, more } = useRows("experiments", (limit, signal) =>
     rowsUpTo<ExperimentSummary>("ListExperiments", "ExperimentSummaries", { SortBy: "CreationTime", SortOrder: "Descending" }, limit, signal),
   );
   return (
@@ -74,7 +73,7 @@ function AllExperiments() {
         </PlainTable>
       )}
       {value?.token && (
-        <button type="button" onClick={() => setLimit(limit + PAGE)}>
+        <button type="button" onClick={more}>
           Show more
         </button>
       )}
@@ -152,11 +151,11 @@ function columnsOf(components: readonly Component[]): ComponentColumn[] {
     { id: "trial", title: "Trial", width: 24, sortsBy: trialOf, cell: (each) => shown(cut(trialOf(each), CELL).text) },
     { id: "status", title: "Status", width: 13, sortsBy: statusOf, cell: (each) => <State value={statusOf(each)} /> },
     ...metrics.map((name): ComponentColumn => {
-      const of = (each: Component): number | undefined => lastMetricsOf(each)[name];
+      const of = (each: Component): number | undefined => own(lastMetricsOf(each), name);
       return { id: `metric ${name}`, title: shown(name), width: 16, numeric: true, sortsBy: of, cell: (each) => figureOf(of(each)) };
     }),
     ...parameters.map((name): ComponentColumn => {
-      const of = (each: Component): string | undefined => parametersOf(each)[name];
+      const of = (each: Component): string | undefined => own(parametersOf(each), name);
       return { id: `parameter ${name}`, title: shown(name), width: 18, sortsBy: (each) => sortable(of(each)), cell: (each) => shown(cut(of(each) ?? "–", CELL).text) };
     }),
     { id: "created", title: "Created", width: 22, sortsBy: created, cell: (each) => time(each.CreationTime) },

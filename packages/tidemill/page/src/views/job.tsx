@@ -1,6 +1,3 @@
-import { useEffect, useState } from "preact/hooks";
-
-import { onChange } from "../changes";
 import { describeJob, type JobDescription } from "../job_calls";
 import { isKind, isLive, KINDS, STORED, type Kind } from "../job_kinds";
 import type { Request } from "../job_request";
@@ -25,11 +22,10 @@ import { Status } from "../parts/status";
 import type { ViewProps } from "../routes";
 import { currentSession } from "../service";
 import { cutMiddle, shown } from "../shown_text";
-import { useEvery, useNow } from "../visible";
+import { useNow } from "../visible";
 import "../jobs.css";
 
-const LIVE_LOOK_S = 5;
-const ENDED_LOOK_S = 3600;
+const LIVE_LOOK_MS = 5000;
 const METRICS_LOOK_MS = 5000;
 const SAMPLED = { training: "training-job", processing: "processing-job", transform: "transform-job" } as const;
 const TABS = [
@@ -53,21 +49,12 @@ export default function Job({ params, query }: ViewProps) {
 }
 
 function Described({ kind, name, query }: { kind: Kind; name: string; query: URLSearchParams }) {
-  const [found, setFound] = useState<JobDescription | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const [looks, setLooks] = useState(0);
-  const live = found === null || isLive(found.Job.Status);
-  useEffect(() => onChange([{ kind: STORED[kind], names: [name] }], () => setLooks((count) => count + 1)), []);
-  const look = async (signal: AbortSignal): Promise<void> => {
-    try {
-      setFound(await describeJob(kind, name, signal));
-      setError(null);
-    } catch (failure) {
-      if (!signal.aborted) setError(failure);
-    }
-  };
-  // The place in the queue and the metrics change without a change of the job.
-  useEvery(live ? LIVE_LOOK_S : ENDED_LOOK_S, look, looks);
+  const { value: found, error, reload } = useLoaded(name, (signal) => describeJob(kind, name, signal), {
+    on: () => [{ kind: STORED[kind], names: [name] }],
+    // The place in the queue and the metrics change without a change of the job.
+    every: ({ Job: row }) => (isLive(row.Status) ? LIVE_LOOK_MS : undefined),
+  });
+  const live = found === undefined || isLive(found.Job.Status);
   const now = useNow(live);
   const tab = query.get("tab") ?? (kind === "tuning" ? "request" : "log");
   const heading = (
@@ -79,15 +66,15 @@ function Described({ kind, name, query }: { kind: Kind; name: string; query: URL
     return (
       <>
         {heading}
-        {error !== null && <Failure error={error} retry={() => setLooks(looks + 1)} />}
+        {error !== undefined && <Failure error={error} retry={reload} />}
       </>
     );
   }
   return (
     <>
       {heading}
-      <Head found={found} now={now} onChange={() => setLooks(looks + 1)} />
-      {error !== null && <Failure error={error} />}
+      <Head found={found} now={now} onChange={reload} />
+      {error !== undefined && <Failure error={error} retry={reload} />}
       {found.Job.FailureReason && <FailureReason reason={found.Job.FailureReason} />}
       {found.Phases && <Phases phases={found.Phases} now={now} />}
       <Tabs kind={kind} name={name} chosen={tab} />
@@ -182,7 +169,7 @@ function Content({ kind, name, found, query, tab, isLive: live }: ContentProps) 
 function Metrics({ found, isLive: live }: { found: JobDescription; isLive: boolean }) {
   const { Name, Kind: kind, Metrics: metrics = {} } = found.Job;
   const curves = useLoaded(
-    `${Name} ${live}`,
+    Name,
     (signal) => (kind === "training" ? metricCurves(Name, { signal }) : Promise.resolve([])),
     { every: () => (live ? METRICS_LOOK_MS : undefined) },
   );

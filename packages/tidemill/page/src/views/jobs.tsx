@@ -11,13 +11,19 @@ import { JobFilters } from "../parts/job_filters";
 import { Link } from "../parts/link";
 import { Rows, type RowColumn } from "../parts/rows";
 import { Status } from "../parts/status";
+import { useNarrow } from "../parts/width";
 import type { ViewProps } from "../routes";
+import { useSelection } from "../selection";
 import { currentSession } from "../service";
 import { cut, cutMiddle, shown } from "../shown_text";
 import { useEvery, useNow } from "../visible";
 import "../jobs.css";
 
-const LIVE_LOOK_S = 5;
+const LIVE_LOOK_MS = 5000;
+/** A telephone has room for these; what else was chosen is reached by scrolling the table. */
+const NARROW_COLUMNS = ["name", "status"];
+const NARROW_NAME_CHARS = 20;
+const NAME_CHARS = 40;
 const CELL_CHARS = 200;
 const COLUMNS_STORED = "tidemill-job-columns";
 
@@ -28,18 +34,14 @@ export default function Jobs({ query }: ViewProps) {
   const filter = { kinds: query.getAll("kind"), statuses: query.getAll("status"), text: query.get("q") ?? "" };
   const order = orderOf(query.get("sort") ?? "-created");
   const chosen = chosenColumns(query.get("columns"));
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const isNarrow = useNarrow();
+  const [selected, select, selectNone] = useSelection();
   const [liveCount, setLiveCount] = useState(0);
   const now = useNow(liveCount > 0);
   // Only an order by duration depends on the time, and it would be restless in each second.
   const rows = useMemo(() => jobs.shown(filter, order, now), [version, query.toString()]);
   useEffect(() => setLiveCount(jobs.count("InProgress", []) + jobs.count("Stopping", [])), [version]);
 
-  const select = (keys: string[], isSelected: boolean): void => {
-    const next = new Set(selected);
-    for (const key of keys) isSelected ? next.add(key) : next.delete(key);
-    setSelected(next);
-  };
   const open = (job: ShownJob): void => go(href(pathOfJob(job.row.Kind, job.row.Name)));
 
   return (
@@ -52,7 +54,7 @@ export default function Jobs({ query }: ViewProps) {
         selected={rows.filter((job) => selected.has(job.id)).map((job) => job.row)}
         onDone={(deleted) => {
           for (const job of deleted) jobs.remove(jobId(job.Kind, job.Name));
-          setSelected(new Set());
+          selectNone();
           look();
         }}
       />
@@ -60,7 +62,7 @@ export default function Jobs({ query }: ViewProps) {
       <Rows
         label="Jobs"
         rows={rows}
-        columns={chosen.map((id) => rowColumn(id, jobs, now))}
+        columns={(isNarrow ? narrowColumns(chosen) : chosen).map((id) => rowColumn(id, jobs, now, isNarrow))}
         keyOf={(job) => job.id}
         nameOf={(job) => shown(job.row.Name)}
         order={order}
@@ -124,13 +126,13 @@ function Empty({ hasJobs }: { hasJobs: boolean }) {
   );
 }
 
-function rowColumn(id: string, jobs: JobRows, now: number): RowColumn<ShownJob> {
+function rowColumn(id: string, jobs: JobRows, now: number, isNarrow: boolean): RowColumn<ShownJob> {
   const column = columnOf(id);
   const text = (job: ShownJob): string => column.text(job.row, jobs.place(job.id), now);
   const cells: Record<string, RowColumn<ShownJob>["cell"]> = {
     name: ({ row }) => (
       <Link to={pathOfJob(row.Kind, row.Name)} tabIndex={-1} title={shown(row.Name)}>
-        {shown(cutMiddle(row.Name, 40))}
+        {shown(cutMiddle(row.Name, isNarrow ? NARROW_NAME_CHARS : NAME_CHARS))}
       </Link>
     ),
     status: (job) => <Status row={job.row} place={jobs.place(job.id)} />,
@@ -138,10 +140,18 @@ function rowColumn(id: string, jobs: JobRows, now: number): RowColumn<ShownJob> 
   return {
     id,
     title: shown(cutMiddle(column.title, 24)),
-    width: column.width,
+    width: isNarrow ? (NARROW_WIDTHS[id] ?? column.width) : column.width,
     numeric: column.numeric ?? false,
     cell: cells[id] ?? ((job) => shown(cut(text(job), CELL_CHARS).text)),
   };
+}
+
+/** The name has the room that is left. */
+const NARROW_WIDTHS: Readonly<Record<string, number>> = { name: 0, status: 14 };
+
+function narrowColumns(chosen: readonly string[]): string[] {
+  const others = chosen.join() === DEFAULT_COLUMNS.join() ? [] : chosen.filter((id) => !NARROW_COLUMNS.includes(id));
+  return [...NARROW_COLUMNS, ...others];
 }
 
 /** All jobs, loaded in pages, then kept up to date. */
@@ -160,7 +170,10 @@ function useJobs() {
       control.abort();
     };
   }, []);
-  useEvery(LIVE_LOOK_S, () => feed.lookAtLive());
+  useEvery(async () => {
+    await feed.lookAtLive();
+    return LIVE_LOOK_MS;
+  });
   return { jobs, version, feed };
 }
 

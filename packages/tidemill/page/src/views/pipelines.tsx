@@ -6,6 +6,7 @@ import { nameInArn } from "../arn";
 import { useLoaded } from "../loaded";
 import { go, href } from "../location";
 import { time } from "../numbers";
+import { own } from "../own";
 import { ExecutionView } from "../parts/execution";
 import { Failure } from "../parts/failure";
 import { Graph } from "../parts/graph";
@@ -14,7 +15,7 @@ import { PlainTable } from "../parts/plain_table";
 import { State } from "../parts/state";
 import { Text } from "../parts/text";
 import { definitionOf, type Definition, type Parameter } from "../pipeline";
-import { rowsUpTo } from "../row_pages";
+import { rowsUpTo, useRows } from "../row_pages";
 import type { ViewProps } from "../routes";
 import { call, currentSession } from "../service";
 import { shown } from "../shown_text";
@@ -43,8 +44,6 @@ interface ExecutionSummary {
   PipelineExecutionFailureReason?: string;
 }
 
-const PAGE = 50;
-
 export default function Pipelines({ params, query }: ViewProps) {
   const { name, execution } = params;
   if (name && execution) return <ExecutionView pipeline={name} id={execution} step={query.get("step")} />;
@@ -52,10 +51,9 @@ export default function Pipelines({ params, query }: ViewProps) {
 }
 
 function AllPipelines() {
-  const [limit, setLimit] = useState(PAGE);
-  const { value, error, reload } = useLoaded(
-    `${limit}`,
-    (signal) => rowsUpTo<PipelineSummary>("ListPipelines", "PipelineSummaries", {}, limit, signal),
+  const { value, error, reload, more } = useRows(
+    "pipelines",
+    (limit, signal) => rowsUpTo<PipelineSummary>("ListPipelines", "PipelineSummaries", {}, limit, signal),
     { on: () => [{ kind: "pipeline" }] },
   );
   return (
@@ -80,7 +78,7 @@ function AllPipelines() {
             </PlainTable>
       )}
       {value?.token && (
-        <button type="button" onClick={() => setLimit(limit + PAGE)}>
+        <button type="button" onClick={more}>
           Show more
         </button>
       )}
@@ -167,7 +165,7 @@ function StartForm({ name, definition }: { name: string; definition: Definition 
           <ParameterField
             key={parameter.name}
             parameter={parameter}
-            value={values[parameter.name] ?? parameter.initial}
+            value={own(values, parameter.name) ?? parameter.initial}
             onInput={(value) => setValues({ ...values, [parameter.name]: value })}
           />
         ))}
@@ -202,10 +200,9 @@ function ParameterField({ parameter, value, onInput }: { parameter: Parameter; v
 }
 
 function Executions({ name }: { name: string }) {
-  const [limit, setLimit] = useState(PAGE);
-  const { value, error, reload } = useLoaded(
-    `${name} ${limit}`,
-    (signal) => rowsUpTo<ExecutionSummary>("ListPipelineExecutions", "PipelineExecutionSummaries", { PipelineName: name }, limit, signal),
+  const { value, error, reload, more } = useRows(
+    name,
+    (limit, signal) => rowsUpTo<ExecutionSummary>("ListPipelineExecutions", "PipelineExecutionSummaries", { PipelineName: name }, limit, signal),
     { on: () => [{ kind: "pipeline-execution" }] },
   );
   return (
@@ -234,7 +231,7 @@ function Executions({ name }: { name: string }) {
             </PlainTable>
       )}
       {value?.token && (
-        <button type="button" onClick={() => setLimit(limit + PAGE)}>
+        <button type="button" onClick={more}>
           Show more
         </button>
       )}

@@ -1,8 +1,5 @@
 /** The registry of models: groups, their versions, and one version. */
 
-import { useState } from "preact/hooks";
-
-import { useLoaded } from "../loaded";
 import { time } from "../numbers";
 import { Failure } from "../parts/failure";
 import { Link } from "../parts/link";
@@ -10,7 +7,7 @@ import { ModelVersion } from "../parts/model_version";
 import { PlainTable } from "../parts/plain_table";
 import { State } from "../parts/state";
 import { Text } from "../parts/text";
-import { rowsUpTo } from "../row_pages";
+import { rowsUpTo, useRows } from "../row_pages";
 import type { ViewProps } from "../routes";
 import { call } from "../service";
 import { shown } from "../shown_text";
@@ -30,8 +27,6 @@ interface PackageSummary {
   CreationTime: number;
 }
 
-const PAGE = 50;
-
 export default function Registry({ params }: ViewProps) {
   const { group, version } = params;
   if (group && version) return <ModelVersion name={`${group}/${version}`} group={group} />;
@@ -39,10 +34,9 @@ export default function Registry({ params }: ViewProps) {
 }
 
 function AllGroups() {
-  const [limit, setLimit] = useState(PAGE);
-  const { value, error, reload } = useLoaded(
-    `${limit}`,
-    (signal) => rowsUpTo<GroupSummary>("ListModelPackageGroups", "ModelPackageGroupSummaryList", NEWEST, limit, signal),
+  const { value, error, reload, more } = useRows(
+    "groups",
+    (limit, signal) => rowsUpTo<GroupSummary>("ListModelPackageGroups", "ModelPackageGroupSummaryList", NEWEST, limit, signal),
     { on: () => [{ kind: "model-package-group" }] },
   );
   return (
@@ -65,7 +59,7 @@ function AllGroups() {
           ))}
         </PlainTable>
       )}
-      {value?.token && <More onMore={() => setLimit(limit + PAGE)} />}
+      {value?.token && <More onMore={more} />}
       <Unversioned />
     </>
   );
@@ -73,9 +67,9 @@ function AllGroups() {
 
 /** Packages that belong to no group; most registries have none. */
 function Unversioned() {
-  const { value } = useLoaded(
+  const { value, more } = useRows(
     "unversioned",
-    (signal) => rowsUpTo<PackageSummary>("ListModelPackages", "ModelPackageSummaryList", NEWEST, PAGE, signal),
+    (limit, signal) => rowsUpTo<PackageSummary>("ListModelPackages", "ModelPackageSummaryList", NEWEST, limit, signal),
     { on: () => [{ kind: "model-package" }] },
   );
   if (!value?.rows.length) return null;
@@ -93,15 +87,15 @@ function Unversioned() {
           </tr>
         ))}
       </PlainTable>
+      {value.token && <More onMore={more} />}
     </>
   );
 }
 
 function OneGroup({ name }: { name: string }) {
-  const [limit, setLimit] = useState(PAGE);
-  const { value, error, reload } = useLoaded(
-    `${name} ${limit}`,
-    async (signal) => {
+  const { value, error, reload, more } = useRows(
+    name,
+    async (limit, signal) => {
       const group = await call<GroupSummary>("sagemaker", "DescribeModelPackageGroup", { ModelPackageGroupName: name }, { signal });
       const input = { ...NEWEST, ModelPackageGroupName: name };
       return { group, ...(await rowsUpTo<PackageSummary>("ListModelPackages", "ModelPackageSummaryList", input, limit, signal)) };
@@ -139,7 +133,7 @@ function OneGroup({ name }: { name: string }) {
           ))}
         </PlainTable>
       )}
-      {value?.token && <More onMore={() => setLimit(limit + PAGE)} />}
+      {value?.token && <More onMore={more} />}
     </>
   );
 }

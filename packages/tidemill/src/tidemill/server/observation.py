@@ -41,6 +41,10 @@ def open_observation(
     own = PageService(
         of_metrics["tidemill"],
         JobOperations(resources),
-        LogLineOperations(LogStreams(logs), GroupRecords(records, clock=clock)),
+        LogLineOperations(
+            LogStreams(logs),
+            GroupRecords(records, clock=clock),
+            search_cpu_s=start.settings.log_search_cpu_s,
+        ),
     )
     return {**of_metrics, "tidemill": own}

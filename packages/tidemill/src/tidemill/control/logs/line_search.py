@@ -14,7 +14,6 @@ LINES_MAX = 10_000
 
 _PROGRAM = "tidemill.control.logs.line_scan"
 _AT_ONCE = 2
-_CPU_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class LineSearcher:
         cpu_s: Seconds of CPU that a search may take.
     """
 
-    def __init__(self, *, cpu_s: int = _CPU_S) -> None:
+    def __init__(self, *, cpu_s: int) -> None:
         self._cpu_s = cpu_s
         self._running = asyncio.Semaphore(_AT_ONCE)
 

@@ -30,13 +30,14 @@ class LogLineOperations:
     Args:
         streams: The streams on disk.
         groups: Records of groups, for their retention.
+        search_cpu_s: Seconds of CPU that a search may take.
     """
 
-    def __init__(self, streams: LogStreams, groups: GroupRecords) -> None:
+    def __init__(self, streams: LogStreams, groups: GroupRecords, *, search_cpu_s: int) -> None:
         self._streams = streams
         self._groups = groups
         self._numbers = LineNumbers()
-        self._searcher = LineSearcher()
+        self._searcher = LineSearcher(cpu_s=search_cpu_s)
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
