@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -261,3 +263,19 @@ def test_lines_are_read_and_found_by_number(own: Any, stage: Any) -> None:
     unwritten = {"LogGroup": GROUP, "LogStream": "none/algo-1-1"}
     assert own.get_log_lines(**unwritten)["Count"] == 0
     assert own.search_log_lines(**unwritten, Text="line")["Lines"] == []
+
+
+def test_the_expressions_of_metrics_are_compiled_beside_the_requests(
+    sagemaker: Any, stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To compile one of 500 characters can take seconds, in which the service would answer nobody."""
+    compiled, threads = re.compile, []
+
+    def compile_expression(text: str, *flags: Any) -> Any:
+        threads.append((text, threading.current_thread().name))
+        return compiled(text, *flags)
+
+    monkeypatch.setattr(re, "compile", compile_expression)
+    train(sagemaker, "digits")
+    [name] = [name for text, name in threads if text == "loss=([0-9.]+)"]
+    assert name.startswith("asyncio_"), "a thread of the pool"

@@ -101,3 +101,12 @@ def test_a_writer_continues_the_file_of_a_killed_one_and_readers_ignore_what_is_
 def test_a_line_that_is_no_sample_is_left_out(line: bytes) -> None:
     good = sample(1).to_line()
     assert SampleSeries.parse(good + line + b"\n" + sample(2).to_line()).samples == (sample(1), sample(2))
+
+
+def test_numbers_that_no_float_can_have_are_left_out() -> None:
+    line = sample(1).to_line()
+    huge = line.replace(b"1048576", b"1" + b"0" * 400)
+    assert SampleSeries.parse(huge + b"[1e999]\n" + line).samples == (sample(1),)
+    described = SampleSeries(MACHINE).to_lines()
+    for wrong in (b"1" + b"0" * 400, b"1e999", b"-1", b"NaN", b'"2"'):
+        assert SampleSeries.parse(described.replace(b'"cpus": 2', b'"cpus": ' + wrong)).instance is None, wrong

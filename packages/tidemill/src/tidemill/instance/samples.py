@@ -11,7 +11,6 @@ keep one sample per ten seconds, and after a week the time before them has one p
 
 import contextlib
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,12 +72,12 @@ class SampledInstance:
         """
         try:
             return cls(
-                cpus=int(value["cpus"]),
-                memory_bytes=int(value["memory_bytes"]),
-                disk_bytes=int(value["disk_bytes"]),
+                cpus=_whole(value["cpus"]),
+                memory_bytes=_whole(value["memory_bytes"]),
+                disk_bytes=_whole(value["disk_bytes"]),
                 network="instance" if value["network"] == "instance" else "machine",
                 gpus=tuple(str(name)[:100] for name in value["gpus"][:_MOST_GPUS]),
-                gpu_memory_bytes=tuple(int(size) for size in value["gpu_memory_bytes"][:_MOST_GPUS]),
+                gpu_memory_bytes=tuple(_whole(size) for size in value["gpu_memory_bytes"][:_MOST_GPUS]),
             )
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(
@@ -372,4 +371,10 @@ def _union(first: Sample, second: Sample) -> Sample:
 
 
 def _is_amount(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and 0 <= value <= _LARGEST  # type: ignore[arg-type]
+    return type(value) in (int, float) and 0 <= value <= _LARGEST  # type: ignore[operator] - neither NaN nor infinite
+
+
+def _whole(value: object) -> int:
+    if not _is_amount(value):
+        raise ValueError(f"a {type(value).__name__} in a description is no amount")
+    return int(value)  # type: ignore[call-overload, no-any-return]

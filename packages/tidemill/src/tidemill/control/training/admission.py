@@ -81,7 +81,8 @@ async def admit(request: Mapping[str, Any], *, capabilities: Capabilities, objec
         ValidationException: Names the member, the value and the allowed values.
         ResourceLimitExceeded: The job could never start on this machine.
     """
-    job = _check(request, capabilities, objects.bucket_exists)
+    # In a thread, because to compile the regular expressions of metrics can take seconds.
+    job = await asyncio.to_thread(_check, request, capabilities, objects.bucket_exists)
     await _check_script(job, objects)
     await _check_driver(job, objects)
 
