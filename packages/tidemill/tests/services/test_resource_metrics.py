@@ -7,6 +7,7 @@ import pytest
 
 from tidemill.core.segments import create_stream
 from tidemill.instance.samples import GpuSample, Sample, SampledInstance, SampleWriter
+from tidemill.services.page import samples
 
 START = datetime(2023, 11, 14, 22, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -187,7 +188,7 @@ def test_instances_of_many_jobs_are_listed_page_by_page_and_only_recent_ones_if_
 
 
 def test_all_samples_of_a_job_are_returned_by_instance_reduced_to_a_limit_and_after_a_time(
-    own: Any, stage: Any, training: Any, restricted: Any, refusal: Any
+    own: Any, stage: Any, training: Any, restricted: Any, refusal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = training("digits", 2)
     group = "/aws/sagemaker/TrainingJobs"
@@ -205,6 +206,9 @@ def test_all_samples_of_a_job_are_returned_by_instance_reduced_to_a_limit_and_af
     assert later["TimesMs"] == one["TimesMs"][4:]
     reduced = own.get_instance_samples(**asked, MaxSamples=3)["Instances"][0]
     assert reduced["SpansMs"] == [20_000] * 3 and reduced["Cpu"] == [2.5] * 3
+    monkeypatch.setattr(samples, "_SAMPLES_MAX", 6)
+    limited = own.get_instance_samples(**asked)["Instances"]
+    assert [each["SpansMs"] for each in limited] == [[20_000] * 3] * 2, "the limit is one of all instances"
     assert own.get_instance_samples(Kind="endpoint", Name="digits")["Instances"] == []
     denied = refusal(restricted("tidemill").get_instance_samples, **asked)
     assert denied[:2] == (400, "AccessDeniedException") and "sagemaker:DescribeTrainingJob" in denied[2]

@@ -404,3 +404,12 @@ def test_reader_and_writer_at_the_same_time_lose_nothing(tmp_path):
     assert seen == [str(number) for number in range(300)]
     events = reader.read(start_from_head=True).events
     assert all(a.timestamp_ms <= b.timestamp_ms for a, b in pairwise(events))
+
+
+def test_names_of_streams_that_do_not_exist_take_no_memory(tmp_path: Path) -> None:
+    streams = LogStreams(tmp_path)
+    there = create_stream(tmp_path, GROUP, "digits/algo-1-1")
+    assert streams.directory(GROUP, "digits/algo-1-1") == there
+    kept = len(streams._directories)
+    assert not any(streams.directory(GROUP, f"digits/{number}").exists() for number in range(100))
+    assert len(streams._directories) == kept

@@ -13,6 +13,8 @@ from tidemill.store.records.base import Record
 from tidemill.wire.exchange import Context, Handler
 
 _SAMPLES = 500
+_SAMPLES_MAX = 50_000
+"""Most samples of all instances in an answer: a job can have 10,000 instances."""
 
 
 class SampleOperations:
@@ -32,7 +34,8 @@ class SampleOperations:
     async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the samples of each instance; no instances if there is no such job or endpoint."""
         hosts = self._samples.hosts(request["Kind"], request["Name"])
-        after_ms, most = request.get("AfterMs", 0), request.get("MaxSamples", _SAMPLES)
+        after_ms = request.get("AfterMs", 0)
+        most = max(1, min(request.get("MaxSamples", _SAMPLES), _SAMPLES_MAX // max(1, len(hosts))))
 
         def read() -> list[dict[str, Any]]:
             return [

@@ -390,7 +390,9 @@ class LogStreams:
         """
         known = self._directories.get((group, name))
         if known is None:
-            known = self._directories[group, name] = stream_directory(self._root, group, name)
+            known = stream_directory(self._root, group, name)
+            if (known / STREAM_FILE).exists():  # else clients could ask for names without end
+                self._directories[group, name] = known
         return known
 
     def groups(self) -> list[str]:
