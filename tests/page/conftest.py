@@ -69,6 +69,32 @@ def finished(jobs: Any, hostile: str) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="session")
+def begun_endpoint(jobs: Any, saved_model: Path) -> str:
+    """The name of an endpoint that has begun. A second configuration is asynchronous."""
+    name, bucket, role = "halves", "sagemaker-us-west-2-000000000000", "arn:aws:iam::000000000000:role/SageMakerRole"
+    sagemaker = jobs.sagemaker
+    jobs.s3.put_object(Bucket=bucket, Key=f"{name}/model.tar.gz", Body=saved_model.read_bytes())
+    container = {"Image": "tensorflow-inference:2.21.0-cpu", "ModelDataUrl": f"s3://{bucket}/{name}/model.tar.gz"}
+    sagemaker.create_model(ModelName=name, ExecutionRoleArn=role, PrimaryContainer=container)
+    variant = {"VariantName": "A", "ModelName": name, "InstanceType": "local", "InitialInstanceCount": 1}
+    sagemaker.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
+    sagemaker.create_endpoint_config(
+        EndpointConfigName=f"{name}-2",
+        ProductionVariants=[variant],
+        AsyncInferenceConfig={"OutputConfig": {"S3OutputPath": f"s3://{bucket}/{name}/answers"}},
+    )
+    sagemaker.create_endpoint(EndpointName=name, EndpointConfigName=name)
+    return name
+
+
+@pytest.fixture(scope="session", autouse=True)
+def begun(request: pytest.FixtureRequest) -> None:
+    """Begin what takes long if a chosen test needs it: it gets ready while other tests run."""
+    if any("begun_endpoint" in getattr(each, "fixturenames", ()) for each in request.session.items):
+        request.getfixturevalue("begun_endpoint")
+
+
+@pytest.fixture(scope="session")
 def tidemill(service: Service) -> Any:
     """A client of tidemill's own operations, with the owner's keys."""
     return own_client(service.boto3_session(), service.url)

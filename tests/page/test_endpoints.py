@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,30 +12,19 @@ from playwright.sync_api import Page, expect
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"
-ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
-IMAGE = "tensorflow-inference:2.21.0-cpu"
 NAME = "halves"
 
 
 @pytest.fixture(scope="module")
-def endpoint(service: Service, jobs: Any, saved_model: Path) -> Iterator[str]:
+def endpoint(begun_endpoint: str, jobs: Any) -> Iterator[str]:
     """Yield the name of an endpoint in service. A second configuration is asynchronous."""
     sagemaker = jobs.sagemaker
-    jobs.s3.put_object(Bucket=BUCKET, Key="halves/model.tar.gz", Body=saved_model.read_bytes())
-    container = {"Image": IMAGE, "ModelDataUrl": f"s3://{BUCKET}/halves/model.tar.gz"}
-    sagemaker.create_model(ModelName=NAME, ExecutionRoleArn=ROLE, PrimaryContainer=container)
-    variant = {"VariantName": "A", "ModelName": NAME, "InstanceType": "local", "InitialInstanceCount": 1}
-    sagemaker.create_endpoint_config(EndpointConfigName=NAME, ProductionVariants=[variant])
-    sagemaker.create_endpoint_config(
-        EndpointConfigName=f"{NAME}-2",
-        ProductionVariants=[variant],
-        AsyncInferenceConfig={"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/halves/answers"}},
+    sagemaker.get_waiter("endpoint_in_service").wait(
+        EndpointName=begun_endpoint, WaiterConfig={"Delay": 1, "MaxAttempts": 300}
     )
-    sagemaker.create_endpoint(EndpointName=NAME, EndpointConfigName=NAME)
-    sagemaker.get_waiter("endpoint_in_service").wait(EndpointName=NAME, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
-    yield NAME
-    if sagemaker.list_endpoints(NameContains=NAME)["Endpoints"]:
-        sagemaker.delete_endpoint(EndpointName=NAME)
+    yield begun_endpoint
+    if sagemaker.list_endpoints(NameContains=begun_endpoint)["Endpoints"]:
+        sagemaker.delete_endpoint(EndpointName=begun_endpoint)
 
 
 def invocations(service: Service) -> float:

@@ -11,6 +11,9 @@ import { shown } from "../shown_text";
 import { AnswerOf } from "./model_answer";
 import { Failure } from "./failure";
 
+/** A server that has just begun tells its signature later. */
+const AGAIN_MS = 5000;
+
 interface FormProps {
   endpoint: Endpoint;
   variants: readonly VariantInstances[];
@@ -21,9 +24,11 @@ export function RequestForm({ endpoint, variants }: FormProps) {
   const [target, setTarget] = useState("");
   const asked = variants.find((each) => each.VariantName === variant) ?? variants[0];
   const isMulti = asked?.MultiModel ?? false;
-  const isReady = asked?.Instances.some((each) => each.Ready) ?? false;
-  const models = useLoaded(`models ${variant} ${target} ${isReady}`, (signal) =>
-    isMulti && !target ? Promise.resolve([]) : servedModels(endpoint.EndpointName, variant, target, { signal }),
+  // Another configuration may have another model; a server that starts anew must not take away what was typed.
+  const models = useLoaded(
+    `models ${endpoint.EndpointConfigName} ${variant} ${target}`,
+    (signal) => (isMulti && !target ? Promise.resolve([]) : servedModels(endpoint.EndpointName, variant, target, { signal })),
+    { every: (found) => (found.length || isMulti ? undefined : AGAIN_MS) },
   );
   const signatures = (models.value ?? []).flatMap((model) => model.Signatures.map((signature) => ({ model, signature })));
   const [chosen, setChosen] = useState(0);
