@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tidemill.core.spans import Span, TraceContext
+from tidemill.server.tracing import OtlpSpans
 from tidemill.testing import Service
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -161,3 +163,19 @@ def test_without_the_setting_nothing_of_opentelemetry_is_imported() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "pip install 'tidemill[otel]'" in done.stdout
+
+
+def test_a_collector_that_does_not_answer_holds_up_no_end_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.server.tracing._LAST_BATCHES_S", 0.01)
+    spans, answered, ended = OtlpSpans("http://127.0.0.1:1/v1/traces", region="us-west-2"), threading.Event(), []
+    shutdown = spans._processor.shutdown
+    monkeypatch.setattr(spans._processor, "shutdown", lambda: (answered.wait(30), shutdown(), ended.append(True)))
+    spans.close()
+    assert not ended
+    answered.set()
+
+
+def test_a_span_that_cannot_be_converted_fails_nothing() -> None:
+    spans = OtlpSpans("http://127.0.0.1:1/v1/traces", region="us-west-2")
+    spans.note(Span(name="broken", context=TraceContext("no trace", "id"), parent=None, begin_ns=1, end_ns=2))
+    spans.close()

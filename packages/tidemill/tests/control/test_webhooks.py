@@ -298,6 +298,25 @@ def test_a_listener_that_fails_fails_neither_the_change_nor_what_others_hear(dat
     asyncio.run(run())
 
 
+def test_a_receiver_that_does_not_answer_leaves_no_more_than_the_most_pending_notices(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        rig = Rig(database, all=webhook())
+        monkeypatch.setattr("tidemill.control.webhooks.deliveries.PENDING_MAX", 5)
+        monkeypatch.setattr(rig.deliveries, "_pause_s", lambda tries: 3600)
+        rig.receiver.refuses = lambda event: "dead"
+        for number in range(100):
+            await rig.insert(f"job-{number}")
+        async with rig.running():
+            await rig.until(lambda: rig.deliveries.states["all"].pending == len(rig.deliveries._tasks) == 5)
+            assert len(await rig.pending()) == 5
+            assert rig.deliveries.states["all"].results["dropped"] == 95
+            assert len(rig.receiver.attempts) < 20
+
+    asyncio.run(run())
+
+
 def test_a_clock_that_jumps_ahead_drops_no_notice_at_once(database: SqliteDatabase) -> None:
     async def run() -> None:
         rig = Rig(database, all=webhook())

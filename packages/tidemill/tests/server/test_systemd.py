@@ -53,6 +53,7 @@ def test_install_is_idempotent_and_keeps_what_others_wrote(tidemill: Run, variab
         "TIDEMILL_PORT is set in this shell, but the unit does not have it: use the settings file"
     ]
     assert f"{unit} is up to date" in second.stdout
+    assert json.loads(tidemill("service", "install", "--json").stdout)["unit"] == str(unit)
     assert unit.read_text() == printed.stdout
     assert f"{unit} is installed" in tidemill("service", "status").stdout
     assert f"{unit} differs" in tidemill("service", "status", TIDEMILL_STATE_DIR="/elsewhere").stdout

@@ -1,15 +1,24 @@
 """Lines by number: those that a screen shows, from any place, while the stream grows and in several segments."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.core.segments import SegmentWriter, create_stream, segment_path, segments_of
+from tidemill.core.segments import (
+    SegmentWriter,
+    create_stream,
+    put_line,
+    segment_path,
+    segments_of,
+    stream_directory,
+)
 from tidemill.store.logs import numbered_lines
 from tidemill.store.logs.numbered_lines import LineNumbers, NumberedPage
+from tidemill.store.logs.put_streams import PutStreams
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 
@@ -124,6 +133,38 @@ def test_lines_that_a_full_disk_took_back_are_not_counted(directory: Path) -> No
 
 def test_a_stream_that_is_gone_has_no_lines(tmp_path: Path) -> None:
     assert page(LineNumbers(), tmp_path / "none") == NumberedPage((), 0, 0)
+
+
+def test_a_stream_that_is_deleted_while_it_is_read_has_no_lines(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SegmentWriter(directory) as writer:
+        writer.write_many([b"one", b"two"])
+    count = numbered_lines._LineIndex.count
+
+    def counted(index: numbered_lines._LineIndex) -> None:
+        count(index)
+        shutil.rmtree(directory)
+
+    monkeypatch.setattr(numbered_lines._LineIndex, "count", counted)
+    assert page(LineNumbers(), directory, first=1).lines == ()
+
+
+def test_late_events_are_at_their_places_also_in_a_stream_that_was_asked_for_before_its_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbered_lines, "_BLOCK_BYTES", 64)
+    streams, lines = PutStreams(tmp_path, clock=SetClock()), LineNumbers()
+    directory = stream_directory(tmp_path, "/team", "run")
+    assert page(lines, directory).count == 0
+    streams.create("/team", "run")
+    for times in (range(100, 400, 10), range(5, 95, 10)):
+        events = [(each, put_line(f"at {each}", at_ms=each, ingested_ms=9)) for each in times]
+        assert streams.append("/team", "run", events)
+        expected = [line.message for line in page(LineNumbers(), directory).lines]
+        found = [page(lines, directory, number, 1).lines[0].message for number in range(len(expected))]
+        assert found == expected
+    assert (expected[0], len(expected)) == ("at 5", 39)
 
 
 def test_a_page_of_long_lines_is_cut_after_its_bytes(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,17 +46,18 @@ def install(
         else:
             typer.echo(unit.text, nl=False)
         return
-    typer.echo(f"{unit.file} {unit.write()}")
+    typer.echo(f"{unit.file} {unit.write()}", err=json)
     for variable in unit.left_out(os.environ):
         typer.echo(f"{variable} is set in this shell, but the unit does not have it: use the settings file", err=True)
     steps = [("daemon-reload",), ("enable", *(("--now",) if now else ()), unit.file.name)]
     if not _systemctl(*steps):
-        typer.echo("systemd of your user does not answer here. Where it does:")
-        typer.echo("\n".join(f"  systemctl --user {' '.join(step)}" for step in steps))
+        typer.echo("systemd of your user does not answer here. Where it does:", err=json)
+        typer.echo("\n".join(f"  systemctl --user {' '.join(step)}" for step in steps), err=json)
     elif not now:
-        typer.echo(f"Start it:  systemctl --user start {unit.name}")
+        typer.echo(f"Start it:  systemctl --user start {unit.name}", err=json)
     if not unit.lingers:
-        typer.echo(f"It ends when you log out, unless you allow it to stay:  loginctl enable-linger {unit.user}")
+        stays = f"loginctl enable-linger {unit.user}"
+        typer.echo(f"It ends when you log out, unless you allow it to stay:  {stays}", err=json)
     _warn_of_other_service(unit, load_settings(state_dir=state_dir).state_dir)
     if json:
         print_json({"unit": str(unit.file), "text": unit.text})

@@ -188,33 +188,40 @@ class Deliveries:
         while lane:
             # Taken out first: a change whose request was cancelled is heard of late, and may come before this one.
             notice = heapq.heappop(lane)
-            await self._deliver(notice, state)
+            is_stored = await self._deliver(notice, state)
+            state.pending -= 1  # before the removal: others drop their notices while there are too many
+            if is_stored:
+                await self._remove(notice)
             self._known.discard(notice)
-            state.pending -= 1
         del self._lanes[key]
 
-    async def _deliver(self, notice: Notice, state: ReceiverState) -> None:
-        """Deliver a notice and remove it; nothing if it is not stored, e.g. when its own removal is the change."""
+    async def _deliver(self, notice: Notice, state: ReceiverState) -> bool:
+        """Deliver or drop a notice; return False if it is not stored, e.g. when its own removal is the change."""
         tries, begun_s, retry_s = 0, self._clock.monotonic_s(), self._webhooks[notice.webhook].retry_s
         while (record := await self._stored(notice, state)) is not None:
-            async with self._turns[notice.webhook]:
-                failure = await self._attempt(notice, record)
-            state.failure = failure
-            state.results["failed" if failure else "accepted"] += 1
+            failure = await self._tried(notice, record, state)
             if not failure:
-                await self._remove(notice)
-                return
+                return True
             tries += 1
             age_s = (self._clock.now_ms() - record.created_ms) / 1000
             is_old = age_s > retry_s and self._clock.monotonic_s() - begun_s > min(retry_s, _TRIED_S)
             if is_old or state.pending > PENDING_MAX:
                 state.results["dropped"] += 1
                 _log.warning("webhook.dropped", webhook=notice.webhook, name=notice.name, age_s=age_s, reason=failure)
-                await self._remove(notice)
-                return
+                return True
             if tries == 1:
                 _log.warning("webhook.not_delivered", webhook=notice.webhook, name=notice.name, reason=failure)
             await asyncio.sleep(self._pause_s(tries))
+        return False
+
+    async def _tried(self, notice: Notice, record: Record, state: ReceiverState) -> str:
+        """Wait for a turn and send a notice, as `_attempt`; without sending it if the last of too many has failed."""
+        async with self._turns[notice.webhook]:
+            # A receiver that does not answer holds up each attempt, so thousands more could come than are dropped.
+            if not state.failure or state.pending <= PENDING_MAX:
+                state.failure = await self._attempt(notice, record)
+                state.results["failed" if state.failure else "accepted"] += 1
+            return state.failure
 
     async def _stored(self, notice: Notice, state: ReceiverState) -> Record | None:
         """Return the record of a notice; None if there is none, or it is damaged. Wait until the store can be read."""

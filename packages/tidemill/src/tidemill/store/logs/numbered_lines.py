@@ -160,7 +160,7 @@ class _LineIndex:
     def __init__(self, directory: Path) -> None:
         self.lock = threading.Lock()
         about = read_json(directory / STREAM_FILE)
-        self.of_client = about is not None and bool(about.get("of_client"))
+        self.of_client = about is None or bool(about.get("of_client"))  # a client may yet create it
         self._directory = directory
         self._segments: dict[int, _Counts] = {}
 
@@ -248,7 +248,10 @@ class _Counts:
 
 def _ends_in(path: Path, index: int) -> list[int]:
     """Return the offsets after the ends of lines in a block."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:  # the stream is deleted meanwhile
+        return []
     try:
         block = _block(fd, index)
     finally:
