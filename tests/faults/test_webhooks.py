@@ -148,6 +148,7 @@ def test_a_kill_of_the_service_loses_and_reorders_nothing(
     wait_until(lambda: pending("team") == 0, "everything is accepted")
     assert pending("silent") > 4
     assert SECRET not in service.log
+    assert "of=team" not in service.log, "the path of an address is a secret at many receivers"
 
 
 def test_the_owner_can_try_a_webhook(service: Service, receiver: Receiver) -> None:

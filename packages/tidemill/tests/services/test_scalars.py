@@ -252,3 +252,10 @@ def test_a_file_that_grows_while_it_is_read_in_the_service_ends(tmp_path: Path) 
         found = asyncio.run(ScalarReaders().read_file(file, offset=0, size_bytes=100))
     assert 0 < found["offset"] <= 128 * 1024 < path.stat().st_size
     assert found["complete"] and not found["damage"], "the next call reads on"
+
+
+def test_a_bucket_that_is_gone_hides_no_other_scalars(own: Any, stage: Any, job: Any, bucket: Any) -> None:
+    job("digits", HyperParameters={"model_dir": '"s3://gone/m"'}, CheckpointConfig={"S3Uri": "s3://scalars/c"})
+    bucket.put_object(Bucket="scalars", Key="c/events.out.tfevents.1", Body=events((0, 1.0)))
+    end(stage, "digits")
+    assert [each["Run"] for each in own.list_scalars(TrainingJobName="digits")["Scalars"]] == ["checkpoints"]

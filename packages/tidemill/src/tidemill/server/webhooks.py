@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -27,7 +28,9 @@ async def open_webhooks(start: Startup, stores: Stores) -> Deliveries:
         clock=stores.clock,
     )
     for name, each in webhooks.items():
-        _log.log(30 if each.is_plain else 20, "webhook", name=name, url=each.url, encrypted=not each.is_plain)
+        # Without its path, which is a secret at many receivers.
+        host = urlsplit(each.url).netloc
+        _log.log(30 if each.is_plain else 20, "webhook", name=name, host=host, encrypted=not each.is_plain)
     if webhooks:
         stores.records.when_changed(deliveries.note)
     start.stack.push_async_callback(deliveries.close)

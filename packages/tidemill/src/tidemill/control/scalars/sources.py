@@ -98,6 +98,8 @@ class EventSources:
 
     def _uploaded(self, job: TrainingJob) -> Iterator[EventSource]:
         for prefix, shown in _prefixes(job):
+            if not self._objects.bucket_exists(prefix.bucket):
+                continue  # deleted meanwhile, or one of another S3
             for number, info in enumerate(self._objects.list_all(prefix.bucket, prefix.key)):
                 if number == _KEYS_MAX:
                     break
