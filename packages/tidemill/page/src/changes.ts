@@ -133,10 +133,12 @@ function seenBy(interests: readonly Interest[], changed: ReadonlyMap<Kind, reado
 
 function paused(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = window.setTimeout(resolve, milliseconds);
-    signal.addEventListener("abort", () => {
+    const end = (): void => {
       window.clearTimeout(timer);
+      signal.removeEventListener("abort", end);
       resolve();
-    });
+    };
+    const timer = window.setTimeout(end, milliseconds);
+    signal.addEventListener("abort", end);
   });
 }

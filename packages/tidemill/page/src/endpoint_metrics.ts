@@ -39,7 +39,8 @@ export async function endpointCurves(
     ScanBy: "TimestampAscending",
   };
   const { MetricDataResults } = await call<{ MetricDataResults: Result[] }>("cloudwatch", "GetMetricData", input, options);
-  return curvesOf(MetricDataResults, variants, endS - minutes * 60, endS, periodS);
+  // The period that goes on has only some of its requests: as a rate they would look like a decline.
+  return curvesOf(MetricDataResults, variants, endS - minutes * 60, endS - periodS, periodS);
 }
 
 function queriesOf(endpoint: string, variant: string, index: number, periodS: number): object[] {

@@ -63,6 +63,11 @@ export function changed(kind: Kind, request: Request, changes: Changes): Request
   return copy;
 }
 
+/** The tags that a user has given: SageMaker's own say which pipeline has begun a job, which would not be true of another. */
+export function ownTags(tags: Record<string, string>): [string, string][] {
+  return Object.entries(tags).filter(([name]) => !/^(aws|sagemaker):/i.test(name));
+}
+
 /** `tidemill train ...` for a training job of the estimators; null for a request that this command cannot make. */
 export function trainCommand(request: Request, tags: Record<string, string>): string | null {
   const all = textsOf(request["HyperParameters"]);
@@ -96,7 +101,7 @@ export function trainCommand(request: Request, tags: Record<string, string>): st
     ["--spot", request["EnableManagedSpotTraining"] ? "" : undefined],
     ["--max-wait", stop["MaxWaitTimeInSeconds"]],
     ["--max-retry-attempts", memberOf(request, "RetryStrategy")["MaximumRetryAttempts"]],
-    ...Object.entries(tags).map(([name, value]): [string, string] => ["--tag", `${name}=${value}`]),
+    ...ownTags(tags).map(([name, value]): [string, string] => ["--tag", `${name}=${value}`]),
     ["--compile", plainValue(all["sagemaker_training_compiler_enabled"] ?? "") === "true" ? "" : undefined],
   ];
   const given = words.filter(([, value]) => value !== undefined);

@@ -1,6 +1,9 @@
+import { serve } from "./browser";
+
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { curvesOf } from "../src/endpoint_metrics";
+import { mock, test } from "node:test";
+
+import { curvesOf, endpointCurves } from "../src/endpoint_metrics";
 
 test("periods without requests are zeros per second, and have no latency", () => {
   const results = [
@@ -23,4 +26,18 @@ test("several variants are told apart", () => {
   const curves = curvesOf([], ["A", "B"], 0, 60, 60);
   assert.deepEqual(curves.rate.map((each) => each.label), ["A", "B"]);
   assert.deepEqual(curves.latency.map((each) => each.label), ["A p50", "A p90", "A p99", "B p50", "B p90", "B p99"]);
+});
+
+test("the period that goes on is no rate yet, but its latencies are known", async () => {
+  mock.method(Date, "now", () => 1_200_030_000);
+  serve(() => ({
+    MetricDataResults: [
+      { Id: "rate_0", Timestamps: [1_199_940, 1_200_000], Values: [60, 10] },
+      { Id: "p50_0", Timestamps: [1_199_940, 1_200_000], Values: [2000, 3000] },
+    ],
+  }));
+  const { rate, latency } = await endpointCurves("e", ["A"], 60);
+  mock.restoreAll();
+  assert.deepEqual(rate[0]?.points.at(-1), [1_199_940, 1]);
+  assert.deepEqual(latency[0]?.points.at(-1), [1_200_000, 3]);
 });

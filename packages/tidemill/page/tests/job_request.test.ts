@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { changed, changesOf, nextName } from "../src/job_request";
+import { changed, changesOf, nextName, ownTags } from "../src/job_request";
 
 const NOW = new Date("2026-11-27T09:58:36.123Z");
 
@@ -27,4 +27,8 @@ test("rows that nobody filled in are not sent, and other texts stay as they are"
   assert.deepEqual(sent["HyperParameters"], expected);
   assert.deepEqual(sent["Environment"], {});
   assert.equal(sent["TrainingJobName"], "next");
+});
+
+test("the next run has the tags of its user, not those of the pipeline that began the earlier one", () => {
+  assert.deepEqual(ownTags({ team: "north", "sagemaker:pipeline-name": "p", "AWS:x": "y" }), [["team", "north"]]);
 });

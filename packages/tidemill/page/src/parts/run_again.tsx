@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 
 import { createJob } from "../job_calls";
 import { KINDS, pathOfJob, type Kind } from "../job_kinds";
-import { changed, changesOf, nextName, type Changes, type Request } from "../job_request";
+import { changed, changesOf, nextName, ownTags, type Changes, type Request } from "../job_request";
 import { go, href } from "../location";
 import { Failure } from "./failure";
 
@@ -21,7 +21,7 @@ export function RunAgain({ kind, name, request, tags }: RunAgainProps) {
   const [isSending, setSending] = useState(false);
   const next = (): Request => {
     if (text !== null) return JSON.parse(text) as Request;
-    const pairs = Object.entries(tags).map(([Key, Value]) => ({ Key, Value }));
+    const pairs = ownTags(tags).map(([Key, Value]) => ({ Key, Value }));
     return { ...changed(kind, request, changes), ...(pairs.length ? { Tags: pairs } : {}) };
   };
   const send = async (): Promise<void> => {
