@@ -73,3 +73,14 @@ def test_the_service_compiles_no_expression_of_a_user(directory: Path, monkeypat
 
     monkeypatch.setattr(re, "compile", compiled)
     assert found(directory, "l.ss", is_regex=True).lines == (1,)
+
+
+def test_an_expression_that_takes_too_much_memory_is_stopped(tmp_path: Path) -> None:
+    directory = create_stream(tmp_path, "/aws/sagemaker/TrainingJobs", "digits/algo-1-1")
+    with SegmentWriter(directory) as writer:
+        writer.write(b"a" * 200_000)
+    place = LineNumbers().position_of(directory, 0)
+    searcher = LineSearcher(cpu_s=60, memory_bytes=256 * 1024**2)
+    expression = f"(?:{'()' * 90}a|b)*$"  # needs 600 MB for this line
+    found = asyncio.run(searcher.search(directory, place, number=0, text=expression, is_regex=True))
+    assert (found.lines, found.took_too_long, found.is_complete) == ((), True, False)

@@ -2,8 +2,8 @@
 
     python -m tidemill.control.logs.line_scan < TASK > ANSWERS
 
-The kernel ends the program when its CPU time is over. TASK is a `LineSearch`. ANSWERS are `FoundLines`, one for each
-block of the log and one at the end; or `InvalidExpression`.
+The kernel ends the program when its CPU time is over; it ends itself when it has no more memory. TASK is a
+`LineSearch`. ANSWERS are `FoundLines`, one for each block of the log and one at the end; or `InvalidExpression`.
 """
 
 import json
@@ -30,6 +30,7 @@ class LineSearch(TypedDict):
         ignore_case: Whether case is ignored.
         limit: Most lines.
         cpu_s: Seconds of CPU.
+        memory_bytes: Memory: an expression with many groups can take gigabytes for one line.
     """
 
     directory: str
@@ -40,6 +41,7 @@ class LineSearch(TypedDict):
     ignore_case: bool
     limit: int
     cpu_s: int
+    memory_bytes: int
 
 
 class FoundLines(TypedDict):
@@ -73,6 +75,7 @@ def main() -> None:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = int(usage.ru_utime + usage.ru_stime) + task["cpu_s"]
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (task["memory_bytes"], task["memory_bytes"]))
     is_lowered = task["ignore_case"] and not task["is_regex"]
     try:
         matches = _matcher(task)

@@ -14,6 +14,7 @@ LINES_MAX = 10_000
 
 _PROGRAM = "tidemill.control.logs.line_scan"
 _AT_ONCE = 2
+_MEMORY_BYTES = 1024**3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class SearchedLines:
         lines: Numbers of the lines that match, ascending.
         next_line: Where a further search begins.
         is_complete: Whether all lines were searched.
-        took_too_long: Whether the search ended because of its CPU time.
+        took_too_long: Whether the search ended because of its CPU time or memory.
     """
 
     lines: tuple[int, ...]
@@ -38,10 +39,12 @@ class LineSearcher:
 
     Args:
         cpu_s: Seconds of CPU that a search may take.
+        memory_bytes: Memory that it may take. Default: 1 GiB.
     """
 
-    def __init__(self, *, cpu_s: int) -> None:
+    def __init__(self, *, cpu_s: int, memory_bytes: int = _MEMORY_BYTES) -> None:
         self._cpu_s = cpu_s
+        self._memory_bytes = memory_bytes
         self._running = asyncio.Semaphore(_AT_ONCE)
 
     async def search(
@@ -78,6 +81,7 @@ class LineSearcher:
             ignore_case=ignore_case,
             limit=limit,
             cpu_s=self._cpu_s,
+            memory_bytes=self._memory_bytes,
         )
         lines: list[int] = []
         next_line, ended_by, is_complete = number, 0, False
@@ -91,5 +95,5 @@ class LineSearcher:
                 lines += answer["lines"]
                 next_line, is_complete = answer["next"], answer["end"]
         return SearchedLines(
-            lines=tuple(lines), next_line=next_line, is_complete=is_complete, took_too_long=ended_by < 0
+            lines=tuple(lines), next_line=next_line, is_complete=is_complete, took_too_long=ended_by != 0
         )
