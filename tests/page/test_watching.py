@@ -157,7 +157,9 @@ def test_scalars_of_several_jobs_share_a_chart(
     page_of: Callable[..., Page], watched: Watched, finished: tuple[str, str]
 ) -> None:
     page = page_of(f"compare?job={watched.name}&job={finished[0]}")
-    cursor = page.get_by_role("figure", name="loss").last.get_by_role("slider")  # the first one is that of the logs
+    charts = page.get_by_role("figure", name="loss")
+    expect(charts).to_have_count(2)  # the first one, which is there sooner, is that of the logs
+    cursor = charts.last.get_by_role("slider")
     cursor.press("Home")
     expect(cursor).to_have_attribute(
         "aria-valuetext", re.compile(r"^step 0: watched output/data/old 3\.5, watched output/data/train 1$")

@@ -95,7 +95,7 @@ def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
     Raises:
         RequestError: INVALID_ARGUMENT, the outputs cannot be split into rows.
     """
-    signature, _feeds, row_form = request
+    signature, _, row_form = request
     if len(outputs) == 1:
         (alias,) = signature.outputs
         (array,) = outputs

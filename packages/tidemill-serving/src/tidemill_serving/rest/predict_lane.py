@@ -167,7 +167,7 @@ class _Version:
         if texts is None:
             return False
         headers = self._headers
-        for (_request, reply), text in zip(taken, texts, strict=True):
+        for (_, reply), text in zip(taken, texts, strict=True):
             reply(Response(200, text, headers=headers))
         self._record(rows, run_s=latency_s, request_s=time.perf_counter() - since_s)
         return True

@@ -181,5 +181,5 @@ def _full(version: str) -> str:
 
 def _split(uri: str) -> tuple[str, str, str]:
     """Return repository, separator and tag. A registry may have a port, so only the last path segment is searched."""
-    name, _, _digest = uri.partition("@")
+    name = uri.partition("@")[0]
     return name.rpartition("/")[2].partition(":")

@@ -213,7 +213,7 @@ class _Relay:
         loop = asyncio.get_running_loop()
         sock.setblocking(False)
         while True:
-            client, _address = await loop.sock_accept(sock)
+            client, _ = await loop.sock_accept(sock)
             with contextlib.ExitStack() as stack:
                 stack.enter_context(client)
                 # Until the target answers, later clients wait in the socket's queue, for the next leader or for this

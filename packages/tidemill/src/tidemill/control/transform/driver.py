@@ -92,7 +92,7 @@ class TransformDriver(JobDriver[TransformJob]):
     async def _run(self, job: TransformJob) -> None:
         status, reason = TransformStatus.COMPLETED, ""
         try:
-            await self._transform(job)
+            await self._serve_and_transform(job)
         except _StopRequested:
             status = TransformStatus.STOPPED
         except (DataMissing, _Failed) as error:
@@ -101,7 +101,7 @@ class TransformDriver(JobDriver[TransformJob]):
             status, reason = TransformStatus.FAILED, f"InternalServerError: {error}"
         await self._end(self._job(job.name), status, reason=reason)
 
-    async def _transform(self, job: TransformJob) -> None:
+    async def _serve_and_transform(self, job: TransformJob) -> None:
         if job.decided:
             return
         self._queue.listen(job.job_id, job.name)
