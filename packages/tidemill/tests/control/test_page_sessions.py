@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,11 @@ def test_the_policy_of_read_only_sessions_has_no_verb_that_changes_something() -
     assert {"sagemaker:DescribeTrainingJob", "s3:GetObject", "sagemaker:Search", "logs:FilterLogEvents"} <= allowed
     assert not {action for action in allowed if action.startswith(("iam:", "sts:", "kms:"))}
     assert "sagemaker:BatchPutMetrics" not in allowed
+
+
+def test_a_session_that_an_earlier_version_stored_without_its_process_is_over(stage: Stage) -> None:
+    cookie, secret = stage.begin()
+    [session] = asyncio.run(stage.records.list("page-session", Query())).records
+    document = {name: value for name, value in session.document.items() if name != "run"}
+    asyncio.run(stage.records.update("page-session", session.name, lambda record: replace(record, document=document)))
+    assert asyncio.run(stage.sessions.credential(cookie, secret, over_tls=False)) is None

@@ -283,6 +283,24 @@ def test_a_damaged_notice_is_dropped_and_holds_up_no_later_one(database: SqliteD
     asyncio.run(run())
 
 
+def test_a_change_whose_commit_was_not_confirmed_is_delivered_by_the_same_service(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(name: str) -> None:
+        if name == "store.commit.after":
+            raise OSError(5, "Input/output error")
+
+    async def run() -> None:
+        rig = Rig(database, all=webhook())
+        async with rig.running():
+            with monkeypatch.context() as context, pytest.raises(ServiceUnavailable):
+                context.setattr("tidemill.core.faults.point", lost)
+                await rig.insert("a")
+            await rig.until(lambda: rig.receiver.changes == [("a", "InProgress")])
+
+    asyncio.run(run())
+
+
 def test_a_listener_that_fails_fails_neither_the_change_nor_what_others_hear(database: SqliteDatabase) -> None:
     async def run() -> None:
         rig, heard = Rig(database), []

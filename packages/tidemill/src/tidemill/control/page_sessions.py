@@ -143,7 +143,7 @@ class PageSessions:
         session = self._records.get(_SESSION, _digest(cookie))
         if session is None or not hmac.compare_digest(session.document["secret"], _digest(secret)):
             return None
-        if session.document["run"] != ("" if over_tls else self._run):
+        if session.document.get("run") != ("" if over_tls else self._run):
             return None
         now_ms = self._clock.now_ms()
         expires_ms = min(session.document["expires_ms"], session.created_ms + SESSION_S * 1000)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.errors import StateCorrupt, TidemillError
+from tidemill.errors import ServiceUnavailable, StateCorrupt, TidemillError
 from tidemill.store.database.base import ConstantStatement, Database, stored_secret
 from tidemill.store.database.pooled import execute
 from tidemill.store.database.schema import records
@@ -178,8 +178,10 @@ class SqlRecordStore(RecordStore):
 
         try:
             result = await self._database.write(run, grows=grows)
-        except Exception:
+        except Exception as error:
             self._mark_ended(turns)
+            if isinstance(error, ServiceUnavailable):
+                self._tell(touched)  # it may be committed: then only the answer of the database is lost
             raise
         except asyncio.CancelledError:
             # Its commit may still be pending. The next change of the kind is committed later, and marks both as ended.
