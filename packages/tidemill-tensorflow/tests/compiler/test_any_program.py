@@ -175,17 +175,20 @@ def test_a_flat_graph_has_no_calls_and_each_of_its_inputs_comes_from_a_node_befo
     assert {function.signature.name for function in flat.graph_def.library.function} == used
 
 
-@FEW
-@given(programs, st.integers(0, 10**6))
-def test_a_digest_is_that_of_the_program_and_not_of_its_names(instructions: list[Instruction], seed: int) -> None:
-    def digest(program: list[Instruction]) -> str:
-        return fingerprint(traced(program)[1].graph.as_graph_def())
+def digest(program: list[Instruction]) -> str:
+    return fingerprint(traced(program)[1].graph.as_graph_def())
 
+
+@settings(FEW, max_examples=5)
+@given(programs)
+def test_a_digest_is_that_of_the_program_and_not_of_its_names(instructions: list[Instruction]) -> None:
     first = digest(instructions)
     assert digest(instructions) == first, "a second trace has other numbers in its names"
-    changed = [*instructions, ("constant", 1 + seed % 1000)]
-    assert digest(changed) != first
-    assert digest([*instructions, ("constant", 2 + seed % 1000)]) != digest(changed), "values count"
+    assert digest([*instructions, ("constant", 1)]) != first
+
+
+def test_the_values_of_a_program_count_in_its_digest() -> None:
+    assert len({digest([("constant", value), ("add", 0, 1)]) for value in (1, 2, 1001)}) == 3
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -144,13 +144,13 @@ class Agreement:
         """Update a ballot by the sums over all processes."""
         size = self.group.size
         ballot.all_prepared = prepared == size
-        if ballot.all_prepared and digests != size * ballot._digest():
+        differs = ballot.all_prepared and digests != size * ballot._digest()
+        if differs:
             ballot.is_failed = True  # the other ranks learn of this at the next meeting
-            return
-        ballot.all_compiled = compiled == size
+        ballot.all_compiled = compiled == size and not differs
         if failed:
             ballot.decision, ballot.is_refused = PLAIN, True
-        elif choice and (choice == 1 or ballot.all_compiled):
+        elif choice and not differs and (choice == 1 or ballot.all_compiled):
             ballot.decision = self.variants[choice - 1]
 
     def _close(self) -> None:

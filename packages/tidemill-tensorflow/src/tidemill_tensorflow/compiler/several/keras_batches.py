@@ -129,6 +129,7 @@ class KerasBatches:
 
     def _promise(self, fit: dict[str, Any] | None, steps_per_epoch: SupportsInt | None) -> None:
         """Note how many steps `fit` will certainly run, at the start of an epoch; none if a callback may stop it."""
+        self.wanted = 1  # an interrupted `fit` may have asked for more in a call that never came
         if fit is None or "epoch" not in fit:
             return
         callbacks = getattr(fit["callbacks"], "callbacks", None)
