@@ -12,6 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tidemill.control.admission import (
@@ -81,8 +82,10 @@ async def admit(request: Mapping[str, Any], *, capabilities: Capabilities, objec
         ValidationException: Names the member, the value and the allowed values.
         ResourceLimitExceeded: The job could never start on this machine.
     """
-    # In a thread, because to compile the regular expressions of metrics can take seconds.
-    job = await asyncio.to_thread(_check, request, capabilities, objects.bucket_exists)
+    check = partial(_check, request, capabilities, objects.bucket_exists)
+    # To compile the regular expressions of metrics can take seconds.
+    has_metrics = request.get("AlgorithmSpecification", {}).get("MetricDefinitions")
+    job = await asyncio.to_thread(check) if has_metrics else check()
     await _check_script(job, objects)
     await _check_driver(job, objects)
 
