@@ -93,6 +93,19 @@ def test_a_process_without_free_descriptors_keeps_all_files_and_goes_on_later(lo
     assert numbered(file, 2).read_text().startswith("line 0\n")
 
 
+def test_a_second_writer_goes_on_in_the_file_that_the_first_has_begun(log) -> None:
+    file, first, _ = log
+    fd = os.open(file, os.O_WRONLY | os.O_APPEND)
+    second, reader, seen = ServiceLog(file, max_bytes=1_000, files=3, descriptors=(fd,)), ServiceLogReader(file), []
+    for number in range(300):
+        (first if number % 3 else second).write(f"line {number}\n")
+        seen += reader.lines()
+    assert seen == [f"line {number}" for number in range(300)]
+    assert sizes(file)["service.log.1"] > 900 and sizes(file)["service.log.2"] > 900
+    os.close(fd)
+    reader.close()
+
+
 def test_a_full_disk_fails_no_event_and_the_log_names_the_number_of_missing_lines(log, monkeypatch) -> None:
     file, stream, _ = log
     write, room = os.write, [6]

@@ -8,6 +8,7 @@ A line that cannot be written, e.g. to a full disk, is counted and left out: an 
 or a job fails.
 """
 
+import contextlib
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from tidemill.server import events
 from tidemill.settings import Settings
 
 _PIECE_BYTES = 1 << 16
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 def configure_log(settings: Settings, file: Path, *, secrets: Iterable[str]) -> None:
@@ -95,10 +97,15 @@ class ServiceLog:
         self._lost = 0
 
     def _begin_file(self) -> None:
+        if not _is_open_as(self._file, self._descriptors[-1]) and self._file.exists():
+            # Another process has begun it, e.g. a service that starts while this one ends.
+            with contextlib.suppress(OSError):
+                self._go_to(os.open(self._file, _APPEND, 0o600))
+            return
         # First of all, since it may fail: then nothing was renamed, and the next line tries again.
         following = self._file.with_name(f"{self._file.name}.next")
         try:
-            fresh = os.open(following, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fresh = os.open(following, _APPEND, 0o600)
         except OSError:
             return
         try:
@@ -106,11 +113,14 @@ class ServiceLog:
             following.replace(self._file)
         except OSError:
             following.unlink(missing_ok=True)
-        else:
-            for fd in self._descriptors:
-                os.dup2(fresh, fd)
-        finally:
             os.close(fresh)
+        else:
+            self._go_to(fresh)
+
+    def _go_to(self, fresh: int) -> None:
+        for fd in self._descriptors:
+            os.dup2(fresh, fd)
+        os.close(fresh)
 
 
 def shift(file: Path, *, files: int) -> None:
