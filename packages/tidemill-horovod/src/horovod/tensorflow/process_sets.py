@@ -92,6 +92,8 @@ global_process_set: ProcessSet = _AllRanks()
 """All ranks."""
 
 _sets: dict[int, ProcessSet] = {}
+_with_id: list[ProcessSet] = []
+"""Every set that has an id of `_sets`: sets with the same ranks share theirs, and lose it together."""
 _last_id = 0
 """As in Horovod, ids are not used again."""
 
@@ -137,6 +139,8 @@ def register_process_set(function: str, process_set: ProcessSet) -> None:
         _last_id += 1
         _sets[_last_id] = process_set
     process_set.process_set_id = _last_id if equal is None else equal.process_set_id
+    if not any(one is process_set for one in _with_id):
+        _with_id.append(process_set)
 
 
 def check_process_set(function: str, process_set: ProcessSet) -> list[int]:
@@ -160,24 +164,28 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Returns:
         False if the set is not registered, or is the set of all ranks; else True.
     """
-    removed = None if process_set.process_set_id is None else _sets.get(process_set.process_set_id)
-    if removed is None or removed != process_set:
+    removed_id = process_set.process_set_id
+    if removed_id is None or _sets.get(removed_id) != process_set:
         return False
     run(
         CollectiveKind.ALLGATHER, [tf.zeros([1], tf.int64)], label="process_set"
     )  # waits until no rank uses the set in a call
-    del _sets[process_set.process_set_id or 0]
-    process_set.process_set_id = removed.process_set_id = None
+    _forget([one for one in _with_id if one.process_set_id == removed_id])
     return True
 
 
 def forget_process_sets() -> None:
     """Remove all process sets, after `hvd.shutdown`."""
     global _last_id
-    for process_set in _sets.values():
-        process_set.process_set_id = None
-    _sets.clear()
+    _forget(list(_with_id))
     _last_id = 0
+
+
+def _forget(gone: Sequence[ProcessSet]) -> None:
+    for process_set in gone:
+        _sets.pop(process_set.process_set_id or 0, None)
+        process_set.process_set_id = None
+    _with_id[:] = [one for one in _with_id if one.process_set_id is not None]
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
