@@ -222,7 +222,7 @@ def test_ps_filters_and_compares(command: Command, jobs: Any, two: tuple[str, st
         "metrics": {"loss": 0.5},
         "hyperparameters": {"rate": "0.5", "same": "1"},
     }
-    running = f"{begin}-running"
+    running = f"running-{begin}"
     members = {"AlgorithmSpecification": jobs.describe(one)["AlgorithmSpecification"]}
     jobs.create("import time; print('loss=0.125', flush=True); time.sleep(600)", name=running, **members)
     jobs.wait_for_line(running, "loss=0.125")

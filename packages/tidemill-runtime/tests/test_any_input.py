@@ -221,7 +221,7 @@ def test_the_environment_of_a_script_is_text_whatever_the_hyperparameters(
     try:
         variables = script_variables(found, {"PATH": "/bin"}, prefixes=["/env"])
     except ConfigurationError as error:
-        assert "NUL character or half a surrogate pair" in str(error)
+        assert "NUL character" in str(error)
         return
     assert all(isinstance(value, str) and "=" not in name for name, value in variables.items())
     assert variables["SAGEMAKER_JOB_NAME"] == ("other" if job_name == "null" else str(json_or_text(job_name)))
