@@ -64,17 +64,23 @@ class ServerProcess:
     port: int = 0
     grpc_port: int = 0
 
-    def start(self) -> "ServerProcess":
+    def command(self) -> list[str]:
         command = [sys.executable, "-m", "tidemill_serving", "--model-dir", str(self.model_dir), "--port", "0"]
         if self.unix_socket is not None:
             command += ["--unix-socket", str(self.unix_socket)]
+        return [*command, *self.arguments]
+
+    def launch(self) -> None:
         self.process = subprocess.Popen(
-            [*command, *self.arguments],
+            self.command(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             env={**os.environ, **self.environment},
         )
+
+    def start(self) -> "ServerProcess":
+        self.launch()
         assert self.process.stdout is not None
         for line in self.process.stdout:  # ends with the process
             self.log.append(line.rstrip("\n"))

@@ -40,8 +40,14 @@ def command_line() -> argparse.ArgumentParser:
     _add(parser, "--monitoring-config-file", type=Path, help=monitoring)
     grpc = "listen for gRPC on this port; 0 takes a free one (default: none, or the variable TIDEMILL_GRPC_PORT)"
     _add(parser, "--grpc-port", type=int, help=grpc)
+    _add_switch(parser, "--grpc-only", help="do not listen for REST, unless --port or --unix-socket is given")
     threads = "threads for calls of gRPC; small predict calls need none"
     _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * num_processors(), help=threads)
+    _add_switch(
+        parser, "--enable-model-warmup", default=True, help="replay the warm-up requests of a version (default)"
+    )
+    times = "how often each warm-up request is sent (default: 1)"
+    _add(parser, "--num-request-iterations-for-warmup", type=int, default=1, help=times)
     content = "answer Predict of gRPC with tensor_content instead of typed values"
     _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)
     inter = "operations of a model that run at the same time; 0: TensorFlow chooses (default: the container's variable)"
@@ -74,6 +80,8 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     _add(group, "--max-num-load-retries", type=int, default=5, help=retries)
     interval = "microseconds between the tries (default: a minute)"
     _add(group, "--load-retry-interval-micros", type=int, default=60_000_000, help=interval)
+    waits = "wait for the first version of each model instead of failing, while there is none"
+    _add_switch(group, "--wait-for-versions", help=waits)
     ahead = "allow labels of versions that are not loaded"
     _add_switch(group, "--allow-version-labels-for-unavailable-models", help=ahead)
 
@@ -85,7 +93,7 @@ def _add(parser: argparse._ActionsContainer, name: str, **options: Any) -> None:
 
 def _add_switch(parser: argparse._ActionsContainer, name: str, **options: Any) -> None:
     """Add a switch, which also accepts ``--name=true``."""
-    _add(parser, name, type=_boolean, nargs="?", const=True, default=False, **options)
+    _add(parser, name, type=_boolean, nargs="?", const=True, **{"default": False, **options})
 
 
 def _boolean(text: str) -> bool:

@@ -58,6 +58,7 @@ class ManagedModels:
         retries: Number of retries for a version that fails to load.
         retry_s: Seconds between retries.
         labels_ahead: Allow labels for versions that are not loaded.
+        waits: Wait at the start for a first version of each model instead of failing, while there is none.
     """
 
     config_file: Path | None = None
@@ -68,6 +69,7 @@ class ManagedModels:
     retries: int = 5
     retry_s: float = 60.0
     labels_ahead: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class ServerOptions:
         model_dir: Directory of the unpacked model archive.
         unix_socket: Path of the unix socket to listen on.
         host: Address to listen on.
-        port: Port to listen on; 0 takes a free one; None listens on the unix socket only.
+        port: Port to listen on; 0 takes a free one; None listens on the unix socket or for gRPC only.
         grpc_port: Port for gRPC clients; 0 takes a free one; None serves gRPC to the archive's code only.
         grpc_threads: Number of threads for gRPC calls that are not small predict calls.
         tensor_content: Answer gRPC Predict calls with ``tensor_content`` instead of typed values.
@@ -89,6 +91,7 @@ class ServerOptions:
         batching: TF Serving's batching parameters; None batches only requests that arrive together.
         batching_file: File of batching parameters; takes precedence over ``batching``.
         model_batching: Whether each version is batched by its own file of parameters, if it has one, and by no other.
+        warm_ups: How often each recorded warm-up request is sent; 0 disables the warm-up.
         drain_grace_s: Seconds from SIGTERM until new connections are refused.
         drain_timeout_s: Maximum seconds for requests in progress at SIGTERM.
         handlers: Number of processes and time limit of user code.
@@ -122,6 +125,7 @@ class ServerOptions:
     batching_file: Path | None = None
     model_batching: bool = False
     limits: Limits = field(default_factory=Limits)
+    warm_ups: int = 1
     drain_grace_s: float = 1.0
     drain_timeout_s: float = 30.0
     handlers: PoolSize = field(default_factory=PoolSize)
@@ -150,7 +154,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
         if environment.get(name):
             raise StartFailed(f"{name}={environment[name]!r}: {reason}")
     port: int | None = given.port
-    if port is None and given.unix_socket is None:
+    if port is None and given.unix_socket is None and not given.grpc_only:
         port = _number(environment, "SAGEMAKER_BIND_TO_PORT", default=_DEFAULT_PORT, minimum=0)
     multi_model = _switch(environment, "SAGEMAKER_MULTI_MODEL")
     if multi_model and given.kind == PYTHON:
@@ -171,6 +175,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
         batching=BatchingParameters() if given.enable_batching else _batching(environment),
         batching_file=_batching_file(given),
         model_batching=given.enable_per_model_batching_parameters,
+        warm_ups=given.num_request_iterations_for_warmup if given.enable_model_warmup else 0,
         limits=_limits(given),
         handlers=_pool_size(environment, multi_model=multi_model, kind=given.kind),
         safe_ports=_safe_ports(environment),
@@ -204,6 +209,7 @@ def _managed(given: argparse.Namespace, *, multi_model: bool) -> ManagedModels |
         retries=given.max_num_load_retries,
         retry_s=given.load_retry_interval_micros / 1e6,
         labels_ahead=given.allow_version_labels_for_unavailable_models,
+        waits=given.wait_for_versions,
     )
 
 

@@ -19,7 +19,7 @@ from tidemill_serving.multi_model.api import MultiModelApi
 from tidemill_serving.multi_model.host import ModelHost
 from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry, Servable
-from tidemill_serving.report import event, report_loaded, report_placement, report_unshared
+from tidemill_serving.report import event, print_line, report_loaded, report_placement, report_unshared
 from tidemill_serving.rest.api import Api
 from tidemill_serving.user_code import ModelPort, Ports, open_grpc, start_handlers
 from tidemill_serving.versions.batching_file import MODEL_FILE, read_batching_file
@@ -109,7 +109,9 @@ class Served:
         loop = asyncio.get_running_loop()
         self._grpc = await open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
         if self._options.grpc_port is not None:
-            event("grpc.ready", address=f"{self._options.host}:{self._grpc.port}")
+            address = f"{self._options.host}:{self._grpc.port}"
+            event("grpc.ready", address=address)
+            print_line(f"Running gRPC ModelServer at {address} ...")
         return self._grpc.port
 
     async def drain_grpc(self) -> bool:
@@ -124,7 +126,7 @@ class Served:
 
     def _warm_up(self, servable: Servable) -> None:
         begin = time.monotonic()
-        requests = warm_up(servable)
+        requests = warm_up(servable, times=self._options.warm_ups)
         if requests:
             version, seconds = servable.version, time.monotonic() - begin
             self._metrics.warm_up(str(version.path), requests=requests, latency_s=seconds)

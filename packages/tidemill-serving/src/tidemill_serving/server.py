@@ -150,10 +150,12 @@ async def _listen(listener: Listener, options: ServerOptions, cleanup: contextli
         addresses.append(f"unix:{options.unix_socket}")
     if options.port is not None:
         sock = bind_tcp(options.host, options.port)
-        addresses.append(f"http://{options.host}:{sock.getsockname()[1]}")
+        address = f"{options.host}:{sock.getsockname()[1]}"
+        addresses.append(f"http://{address}")
         await listener.open(sock)
-    if not addresses:
-        raise StartFailed("nowhere to listen: give --unix-socket or --port")
+        print_line(f"Exporting HTTP/REST API at:{address} ...")
+    if not addresses and options.grpc_port is None:
+        raise StartFailed("nowhere to listen: give --unix-socket, --port or --grpc-port")
     return addresses
 
 

@@ -49,6 +49,7 @@ class ModelManager:
         self._unreadable: dict[str, str] = {}
         self._file_configs: Sequence[ModelConfig] = ()
         self._refused = ""
+        self._awaited: set[str] = set()
         self._lock = asyncio.Lock()
         self._freeing: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -62,8 +63,8 @@ class ModelManager:
         configs = self._file_configs = self._first_configs()
         try:
             await self._apply(configs)
-            while (missing := self._missing(configs)) and (due_s := self._next_try_s()) is not None:
-                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            while (missing := self._missing(configs)) and (pause_s := self._wait_s(missing)) is not None:
+                await asyncio.sleep(pause_s)
                 await self._reconcile()
             self._check_available(configs, missing)
             self._label(configs)
@@ -90,6 +91,20 @@ class ModelManager:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _wait_s(self, missing: Sequence[str]) -> float | None:
+        """Return the time to wait at the start for missing models, or None if waiting is of no use."""
+        failed = {name for name, _version in self._failures}
+        empty = [name for name in missing if name not in failed]
+        if empty and self._settings.waits and self._settings.poll_s > 0:
+            paths = {name: config.base_path for name, config in self._configs.items()}
+            for name in empty:
+                if name not in self._awaited:
+                    self._awaited.add(name)
+                    self._event("model.awaited", name=name, reason=self._reason(name, paths[name]))
+            return self._pause_s()
+        due_s = self._next_try_s()
+        return None if due_s is None else max(0.0, due_s - time.monotonic())
 
     def _first_configs(self) -> Sequence[ModelConfig]:
         if self._settings.config_file is not None:

@@ -25,14 +25,17 @@ _METHODS: Mapping[str, Callable[[Any, Servable, Run], Any]] = {
 }
 
 
-def warm_up(servable: Servable) -> int:
+def warm_up(servable: Servable, *, times: int) -> int:
     """Replay the requests of a version, ignoring the model and version that they name; return their number.
+
+    Args:
+        times: How often each request is sent.
 
     Raises:
         StartFailed: The file is damaged or too long, or a request fails.
     """
     file = servable.version.path / WARMUP_FILE
-    if not file.is_file():
+    if not times or not file.is_file():
         return 0
     count = 0
 
@@ -48,7 +51,8 @@ def warm_up(servable: Servable) -> int:
             kind = log.WhichOneof("log_type")
             if kind not in _METHODS:
                 raise StartFailed(f"{file}: record {index} is a {kind}; expected one of {', '.join(_METHODS)}")
-            _METHODS[kind](getattr(log, kind).request, servable, run)
+            for _ in range(times):
+                _METHODS[kind](getattr(log, kind).request, servable, run)
         except RequestError as error:
             raise StartFailed(f"{file}: the warm-up request {index} failed: {error.message}") from error
     return count
