@@ -13,6 +13,7 @@ import pytest
 from tidemill import sdk
 from tidemill.compat.names import MODULES
 from tidemill.core.compatibility import ARGUMENTS, DISTRIBUTIONS, HYPERPARAMETERS
+from tidemill.sdk import serializers
 from tidemill.sdk.arguments import DEPRECATED_ALIASES
 from tidemill.sdk.distribution import KINDS
 from tidemill.sdk.hosting import HostingOperations
@@ -33,7 +34,8 @@ NO_HYPERPARAMETERS = {
 }
 
 
-HIDDEN = {"Session": (HostingOperations,)}
+_WHOLE = ("JSONDeserializer", "JSONLinesDeserializer", "CSVDeserializer", "StringDeserializer", "BytesDeserializer")
+HIDDEN = {"Session": (HostingOperations,), **dict.fromkeys(_WHOLE, (serializers._WholeBodyDeserializer,))}
 """Classes without a name of their own in the documentation, whose methods are those of others."""
 
 OTHER_ORDER = {

@@ -15,6 +15,7 @@ from tidemill.sdk.model import Model, ModelPackage
 from tidemill.sdk.model_metrics import MetadataProperties, MetricsSource, ModelMetrics
 from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.parameter import CategoricalParameter, ContinuousParameter, IntegerParameter
+from tidemill.sdk.polled_job import TransformJob
 from tidemill.sdk.predictor import Predictor, TensorFlowPredictor
 from tidemill.sdk.processing import Processor, ProcessorOptions, ScriptProcessor
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
@@ -24,7 +25,6 @@ from tidemill.sdk.session import LocalSession, Session, get_execution_role
 from tidemill.sdk.submitted_tuning import HyperparameterTuningJobAnalytics
 from tidemill.sdk.tensorflow_model import TensorFlowModel
 from tidemill.sdk.training_job import TrainingJob
-from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.transformer import Transformer, TransformerOptions
 from tidemill.sdk.tuner import HyperparameterTuner
 from tidemill.sdk.tuning_settings import (

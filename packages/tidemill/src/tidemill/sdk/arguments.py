@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from tidemill.core import hyperparameters as hps
-from tidemill.core.compatibility import LEGACY_MODE, argument_refusal, hyperparameter_refusal
+from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal, refuse_arguments
 from tidemill.core.images import DEFAULT_TENSORFLOW, parse_image, training_image
 from tidemill.core.legacy_script import legacy_refusal
 from tidemill.sdk import distribution as distributions
@@ -184,11 +184,9 @@ def merge_arguments(given: Mapping[str, Any], *, stacklevel: int) -> Arguments:
         ValueError: Both names of one argument with different values, or a value that is not allowed.
         TypeError: An unknown argument.
     """
+    refuse_arguments("TensorFlow", **given)
     today: dict[str, Any] = {}
     for name, value in given.items():
-        refusal = argument_refusal("TensorFlow", name, value)
-        if refusal is not None:
-            raise ValueError(refusal)
         current = DEPRECATED_ALIASES.get(name, name)
         if current in today and today[current] != value:
             earlier = next(old for old, new in DEPRECATED_ALIASES.items() if new == current)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidemill.core.names import S3Uri
 from tidemill.errors import InferenceFailed, ResultPending
+from tidemill.sdk.arguments import present
 from tidemill.sdk.naming import timestamped
 from tidemill.sdk.predictor import Predictor, joined
 from tidemill.sdk.serializers import serialized
@@ -48,18 +49,16 @@ class AsyncInferenceConfig:
         Returns:
             The member; arguments that were not given are left out.
         """
-        output = {
-            "S3OutputPath": self.output_path,
-            "S3FailurePath": self.failure_path,
-            "KmsKeyId": self.kms_key_id,
-            "NotificationConfig": self.notification_config,
-        }
-        request: dict[str, Any] = {"OutputConfig": {name: value for name, value in output.items() if value}}
-        if self.max_concurrent_invocations_per_instance is not None:
-            request["ClientConfig"] = {
-                "MaxConcurrentInvocationsPerInstance": self.max_concurrent_invocations_per_instance
-            }
-        return request
+        most = self.max_concurrent_invocations_per_instance
+        return present(
+            OutputConfig=present(
+                S3OutputPath=self.output_path,
+                S3FailurePath=self.failure_path,
+                KmsKeyId=self.kms_key_id or None,
+                NotificationConfig=self.notification_config or None,
+            ),
+            ClientConfig=None if most is None else {"MaxConcurrentInvocationsPerInstance": most},
+        )
 
 
 def async_request(config: Any, session: Session, *, endpoint_name: str) -> Any:
@@ -188,10 +187,7 @@ class AsyncPredictor:
         if data is not None:
             request.setdefault("ContentType", self.predictor.content_type)
         attributes = joined(request.get("CustomAttributes"), self.predictor.model_attributes)
-        if attributes is not None:
-            request["CustomAttributes"] = attributes
-        if inference_id is not None:
-            request["InferenceId"] = inference_id
+        request |= present(CustomAttributes=attributes, InferenceId=inference_id)
         reply = self.sagemaker_session.sagemaker_runtime_client.invoke_endpoint_async(
             **request, EndpointName=self.endpoint_name, InputLocation=location
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.core.names import DEFAULT_REGION
 from tidemill.sdk.arguments import present
 
@@ -93,10 +93,7 @@ class ProfilerConfig:
     disable_profiler: bool | None = None
 
     def __post_init__(self) -> None:
-        name = "framework_profile_params"
-        refusal = argument_refusal("ProfilerConfig", name, self.framework_profile_params)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("ProfilerConfig", framework_profile_params=self.framework_profile_params)
 
     def _to_request_dict(self) -> dict[str, Any]:
         return present(

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Unpack
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.core.images import DEFAULT_TENSORFLOW, scikit_learn_image, training_image
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import in_order
 from tidemill.sdk.estimator import TensorFlow
 from tidemill.sdk.processing import CODE_DIRECTORY, OPTIONS, ProcessorOptions, RunArgs, ScriptProcessor
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingOutput
+from tidemill.sdk.session import put_bytes
 from tidemill.sdk.sourcedir import SourceCode
 from tidemill.sdk.variable import deferrable, device_for
 
@@ -123,9 +124,7 @@ class FrameworkProcessor(ScriptProcessor):
             JobFailed: The job failed; the message contains the whole FailureReason.
             ValueError: A path does not exist, or as for `Processor.run`.
         """
-        refusal = argument_refusal("FrameworkProcessor.run", "codeartifact_repo_arn", codeartifact_repo_arn)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("FrameworkProcessor.run", codeartifact_repo_arn=codeartifact_repo_arn)
         name = self._name(job_name)
         staged = [*(inputs or ())]
         if code.startswith("s3://"):
@@ -201,8 +200,7 @@ class FrameworkProcessor(ScriptProcessor):
         base = S3Uri.parse((self.code_location or f"s3://{session.default_bucket()}").rstrip("/"))
         place = base / session.code_prefix(f"{job_name}/source", body) / name
         session.ensure_bucket(place.bucket)
-        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
-        session.s3_client.put_object(Bucket=place.bucket, Key=place.key, Body=body, **encryption)
+        put_bytes(session, body, place, kms_key)
         return str(place)
 
 

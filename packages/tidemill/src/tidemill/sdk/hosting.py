@@ -57,13 +57,8 @@ class HostingOperations(ABC):
             The name; of a `PipelineSession`, arguments of an `EndpointConfigStep`.
         """
         del accelerator_type
-        variant = production_variant(model_name, instance_type, initial_instance_count)
-        self.sagemaker_client.create_endpoint_config(
-            EndpointConfigName=name,
-            ProductionVariants=list(production_variants or (variant,)),
-            Tags=tags_of(tags) or [],
-            **present(KmsKeyId=kms_key, DataCaptureConfig=data_capture_config_dict),
-        )
+        variants = production_variants or (production_variant(model_name, instance_type, initial_instance_count),)
+        self._create_config(name, variants, tags, KmsKeyId=kms_key, DataCaptureConfig=data_capture_config_dict)
         return name
 
     @deferrable("create_endpoint")
@@ -84,6 +79,13 @@ class HostingOperations(ABC):
         """
         self._start_endpoint(endpoint_name, config_name, tags, wait=wait)
         return endpoint_name
+
+    def _create_config(
+        self, name: str, variants: Sequence[Mapping[str, Any]], tags: Any, **members: Mapping[str, Any] | str | None
+    ) -> None:
+        self.sagemaker_client.create_endpoint_config(
+            EndpointConfigName=name, ProductionVariants=list(variants), Tags=tags_of(tags) or [], **present(**members)
+        )
 
     def _start_endpoint(self, endpoint_name: str, config_name: Any, tags: Any, *, wait: bool) -> None:
         client = self.sagemaker_client
@@ -119,15 +121,13 @@ class HostingOperations(ABC):
         Raises:
             botocore.exceptions.WaiterError: The endpoint does not come into service.
         """
-        self.sagemaker_client.create_endpoint_config(
-            EndpointConfigName=name,
-            ProductionVariants=list(production_variants),
-            Tags=tags_of(tags) or [],
-            **present(
-                KmsKeyId=kms_key,
-                DataCaptureConfig=data_capture_config_dict,
-                AsyncInferenceConfig=async_inference_config_dict,
-            ),
+        self._create_config(
+            name,
+            production_variants,
+            tags,
+            KmsKeyId=kms_key,
+            DataCaptureConfig=data_capture_config_dict,
+            AsyncInferenceConfig=async_inference_config_dict,
         )
         self._start_endpoint(name, name, tags, wait=wait)
         return name
@@ -235,7 +235,9 @@ def production_variant(
         ModelName=model_name,
         VariantName=variant_name,
         InitialVariantWeight=initial_weight,
-        InitialInstanceCount=(initial_instance_count or 1) if has_instances else None,
+        InitialInstanceCount=(1 if initial_instance_count is None else initial_instance_count)
+        if has_instances
+        else None,
         InstanceType=(instance_type or "local") if has_instances else None,
         ServerlessConfig=serverless_inference_config,
         VolumeSizeInGB=volume_size,

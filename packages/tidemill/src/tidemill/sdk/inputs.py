@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.core.names import S3Uri
 from tidemill.sdk.variable import is_pipeline_variable
 
@@ -70,9 +70,7 @@ class TrainingInput:
         target_attribute_name: str | None = None,
         shuffle_config: ShuffleConfig | None = None,
     ) -> None:
-        refusal = argument_refusal("TrainingInput", "target_attribute_name", target_attribute_name)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("TrainingInput", target_attribute_name=target_attribute_name)
         distribution = distribution or "FullyReplicated"
         _check("distribution", distribution)
         _check("compression", compression)

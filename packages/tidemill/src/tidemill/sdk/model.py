@@ -5,13 +5,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import in_order, present, tags_of
 from tidemill.sdk.asynchronous import AsyncPredictor, async_request
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
 from tidemill.sdk.endpoint import put_endpoint, wait_in_service
+from tidemill.sdk.hosting import production_variant
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
 from tidemill.sdk.predictor import Predictor
 from tidemill.sdk.registration import package_request, register
@@ -114,19 +115,14 @@ class Model:
             _warn(f"accelerator_type={accelerator_type!r} is ignored: there is no such accelerator", stacklevel=4)
         self.name = self.name or timestamped(self._base_name(instance_type))
         container = self.container(instance_type)
-        extra: dict[str, Any] = {}
-        if tags:
-            extra["Tags"] = tags_of(tags)
-        if self.vpc_config:
-            extra["VpcConfig"] = dict(self.vpc_config)
-        if self.enable_network_isolation:
-            extra["EnableNetworkIsolation"] = True
-        request = {
-            "ModelName": self.name,
-            "PrimaryContainer": container,
-            "ExecutionRoleArn": self.sagemaker_session.expand_role(self.role),
-            **extra,
-        }
+        request = present(
+            ModelName=self.name,
+            PrimaryContainer=container,
+            ExecutionRoleArn=self.sagemaker_session.expand_role(self.role),
+            Tags=tags_of(tags or None),
+            VpcConfig=dict(self.vpc_config) if self.vpc_config else None,
+            EnableNetworkIsolation=self.enable_network_isolation or None,
+        )
         client = self.sagemaker_session.sagemaker_client
         try:
             client.create_model(**request)
@@ -196,7 +192,11 @@ class Model:
             EndpointFailed: The endpoint does not come into service, or its update was rolled back.
             ValueError: An argument requests a feature that endpoints do not have.
         """
-        _refuse(explainer_config=explainer_config, inference_recommendation_id=inference_recommendation_id)
+        refuse_arguments(
+            "Model.deploy",
+            explainer_config=explainer_config,
+            inference_recommendation_id=inference_recommendation_id,
+        )
         if async_inference_config is not None and serverless_inference_config is not None:
             raise ValueError("an endpoint is asynchronous or serverless: give one of the two configurations")
         if serverless_inference_config is not None and (initial_instance_count, instance_type) != (1, "local"):
@@ -212,16 +212,14 @@ class Model:
         later = None
         if async_inference_config is not None:
             later = async_request(async_inference_config, self.sagemaker_session, endpoint_name=name)
-        variant = present(
-            VariantName="AllTraffic",
-            ModelName=model_name,
-            InitialInstanceCount=initial_instance_count if serverless is None else None,
-            InstanceType=instance_type if serverless is None else None,
-            InitialVariantWeight=1,
-            VolumeSizeInGB=volume_size,
-            ModelDataDownloadTimeoutInSeconds=model_data_download_timeout,
-            ContainerStartupHealthCheckTimeoutInSeconds=container_startup_health_check_timeout,
-            ServerlessConfig=serverless,
+        variant = production_variant(
+            model_name,
+            instance_type,
+            initial_instance_count,
+            serverless_inference_config=serverless,
+            volume_size=volume_size,
+            model_data_download_timeout=model_data_download_timeout,
+            container_startup_health_check_timeout=container_startup_health_check_timeout,
         )
         capture = capture_request(data_capture_config, self.sagemaker_session)
         config = present(KmsKeyId=kms_key, DataCaptureConfig=capture, AsyncInferenceConfig=later)
@@ -501,10 +499,3 @@ REGISTERED = tuple(inspect.signature(Model.register).parameters)[1:]
 
 def _warn(text: str, *, stacklevel: int = 3) -> None:
     warnings.warn(text, stacklevel=stacklevel)  # at the call of the public method
-
-
-def _refuse(**given: Any) -> None:
-    for name, value in given.items():
-        refusal = argument_refusal("Model.deploy", name, value)
-        if refusal is not None:
-            raise ValueError(refusal)

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request
@@ -247,9 +247,7 @@ class TensorFlowPredictor(Predictor):
         *,
         endpoint: str | None = None,
     ) -> None:
-        refusal = argument_refusal("TensorFlowPredictor", "component_name", component_name)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("TensorFlowPredictor", component_name=component_name)
         super().__init__(
             endpoint_name,
             sagemaker_session,

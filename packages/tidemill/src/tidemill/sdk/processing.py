@@ -11,7 +11,7 @@ from tidemill.sdk.naming import check_name, image_base, timestamped
 from tidemill.sdk.network import NetworkConfig
 from tidemill.sdk.processing_job import ProcessingInput, ProcessingJob, ProcessingOutput
 from tidemill.sdk.run_context import current_config
-from tidemill.sdk.session import Session, warn_of_instance_types
+from tidemill.sdk.session import Session, encrypted_with, warn_of_instance_types
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
 CODE_DIRECTORY = PurePosixPath("/opt/ml/processing/input/code")
@@ -214,8 +214,7 @@ class Processor:
         return replace(given, output_name=name, destination=destination)
 
     def _upload(self, path: Path, prefix: str, kms_key: str | None) -> str:
-        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else None
-        return self.sagemaker_session.upload_data(path, key_prefix=prefix, extra_args=encryption)
+        return self.sagemaker_session.upload_data(path, key_prefix=prefix, extra_args=encrypted_with(kms_key))
 
 
 class ScriptProcessor(Processor):

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.sdk.arguments import present
+from tidemill.sdk.polled_job import SubmittedProcessing
 from tidemill.sdk.session import Session
-from tidemill.sdk.submitted_processing import SubmittedProcessing
 
 
 @dataclass
@@ -43,9 +43,7 @@ class ProcessingInput:
     app_managed: bool = False
 
     def __post_init__(self) -> None:
-        refusal = argument_refusal("ProcessingInput", "dataset_definition", self.dataset_definition)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("ProcessingInput", dataset_definition=self.dataset_definition)
         if self.s3_input is not None:
             given = self.s3_input
             self.source, self.destination = given.s3_uri, given.local_path
@@ -115,9 +113,7 @@ class ProcessingOutput:
     feature_store_output: Any = None
 
     def __post_init__(self) -> None:
-        refusal = argument_refusal("ProcessingOutput", "feature_store_output", self.feature_store_output)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("ProcessingOutput", feature_store_output=self.feature_store_output)
 
     def to_request(self) -> dict[str, Any]:
         """Return the member of the request's outputs.

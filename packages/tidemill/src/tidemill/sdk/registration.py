@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.sdk.arguments import present
 from tidemill.sdk.session import Session
 
@@ -39,9 +39,7 @@ def package_request(
         transform_instances: SupportedTransformInstanceTypes.
         **members: Further members; those that are None are left out.
     """
-    refusal = argument_refusal("Model.register", "marketplace_cert", members.pop("marketplace_cert", False))
-    if refusal is not None:
-        raise ValueError(refusal)
+    refuse_arguments("Model.register", marketplace_cert=members.pop("marketplace_cert", False))
     specification = present(
         Containers=[dict(container)],
         SupportedContentTypes=content_types,

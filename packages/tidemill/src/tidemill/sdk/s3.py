@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.core.names import S3Uri
-from tidemill.sdk.session import Session
+from tidemill.sdk.session import Session, encrypted_with, put_bytes
 
 __all__ = ["S3Downloader", "S3Uploader", "determine_bucket_and_prefix", "parse_s3_url", "s3_path_join"]
 
@@ -35,9 +35,8 @@ class S3Uploader:
             S3 URI of the file, or of the prefix for a directory.
         """
         target = S3Uri.parse(desired_s3_uri)
-        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else None
         return Session.adopt(sagemaker_session).upload_data(
-            local_path, target.bucket, target.key, callback=callback, extra_args=encryption
+            local_path, target.bucket, target.key, callback=callback, extra_args=encrypted_with(kms_key)
         )
 
     @staticmethod
@@ -72,10 +71,8 @@ class S3Uploader:
         Returns:
             The S3 URI.
         """
-        target, body = S3Uri.parse(s3_uri), b if isinstance(b, bytes) else b.read()
-        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
-        client = Session.adopt(sagemaker_session).s3_client
-        client.put_object(Bucket=target.bucket, Key=target.key, Body=body, **encryption)
+        body = b if isinstance(b, bytes) else b.read()
+        put_bytes(Session.adopt(sagemaker_session), body, S3Uri.parse(s3_uri), kms_key)
         return s3_uri
 
 

@@ -137,6 +137,27 @@ class SimpleBaseDeserializer(BaseDeserializer):
         return self.ACCEPT
 
 
+class _WholeBodyDeserializer(SimpleBaseDeserializer):
+    """Reads an answer to its end before it is parsed, whatever its MIME type."""
+
+    def deserialize(self, stream: Any, content_type: str = "") -> Any:
+        """Return the value of an answer: see the class.
+
+        Args:
+            stream: The body, which is read whole.
+            content_type: Its MIME type; unused.
+
+        Returns:
+            The value.
+        """
+        del content_type
+        return self._parsed(stream.read())
+
+    @abc.abstractmethod
+    def _parsed(self, content: bytes) -> Any:
+        """Return the value of a body."""
+
+
 class JSONSerializer(SimpleBaseSerializer):
     """Serializes dictionaries, lists, numbers, texts, arrays and protobuf messages as JSON.
 
@@ -273,44 +294,26 @@ class IdentitySerializer(SimpleBaseSerializer):
         return data.SerializeToString() if _is_message(data) else data
 
 
-class JSONDeserializer(SimpleBaseDeserializer):
-    """Parses an answer as JSON."""
+class JSONDeserializer(_WholeBodyDeserializer):
+    """Parses an answer as JSON: lists, dictionaries, numbers, texts."""
 
     ACCEPT = "application/json"
 
-    def deserialize(self, stream: Any, content_type: str = "") -> Any:
-        """Return the JSON value.
-
-        Args:
-            stream: The body, which is read whole.
-            content_type: Its MIME type; unused.
-
-        Returns:
-            Lists, dictionaries, numbers, texts.
-        """
-        return json.loads(stream.read())
+    def _parsed(self, content: bytes) -> Any:
+        return json.loads(content)
 
 
-class JSONLinesDeserializer(SimpleBaseDeserializer):
-    """Parses each line of an answer as JSON."""
+class JSONLinesDeserializer(_WholeBodyDeserializer):
+    """Parses each line of an answer as JSON, and returns a list: one value for each line that is not empty."""
 
     ACCEPT = "application/jsonlines"
 
-    def deserialize(self, stream: Any, content_type: str = "") -> list[Any]:
-        """Return the values of all lines that are not empty.
-
-        Args:
-            stream: The body, which is read whole.
-            content_type: Its MIME type; unused.
-
-        Returns:
-            One value for each line.
-        """
-        return [json.loads(line) for line in stream.read().decode().split("\n") if line.strip()]
+    def _parsed(self, content: bytes) -> list[Any]:
+        return [json.loads(line) for line in content.decode().split("\n") if line.strip()]
 
 
-class CSVDeserializer(SimpleBaseDeserializer):
-    """Parses an answer as CSV, without converting the cells to numbers.
+class CSVDeserializer(_WholeBodyDeserializer):
+    """Parses an answer as CSV, and returns a list of rows, each a list of texts: cells are not converted to numbers.
 
     Args:
         encoding: Text encoding of the answer.
@@ -323,17 +326,8 @@ class CSVDeserializer(SimpleBaseDeserializer):
         super().__init__(accept)
         self._encoding = encoding
 
-    def deserialize(self, stream: Any, content_type: str = "") -> list[list[str]]:
-        """Return a list of rows; each row is a list of texts.
-
-        Args:
-            stream: The body, which is read whole.
-            content_type: Its MIME type; unused.
-
-        Returns:
-            Rows of texts.
-        """
-        return list(csv.reader(io.StringIO(stream.read().decode(self._encoding))))
+    def _parsed(self, content: bytes) -> list[list[str]]:
+        return list(csv.reader(io.StringIO(content.decode(self._encoding))))
 
 
 class NumpyDeserializer(SimpleBaseDeserializer):
@@ -372,7 +366,7 @@ class NumpyDeserializer(SimpleBaseDeserializer):
         )
 
 
-class StringDeserializer(SimpleBaseDeserializer):
+class StringDeserializer(_WholeBodyDeserializer):
     """Returns an answer as text.
 
     Args:
@@ -386,33 +380,15 @@ class StringDeserializer(SimpleBaseDeserializer):
         super().__init__(accept)
         self._encoding = encoding
 
-    def deserialize(self, stream: Any, content_type: str = "") -> str:
-        """Return the decoded text.
-
-        Args:
-            stream: The body, which is read whole.
-            content_type: Its MIME type; unused.
-
-        Returns:
-            Text.
-        """
-        return stream.read().decode(self._encoding)
+    def _parsed(self, content: bytes) -> str:
+        return content.decode(self._encoding)
 
 
-class BytesDeserializer(SimpleBaseDeserializer):
+class BytesDeserializer(_WholeBodyDeserializer):
     """Returns the bytes of an answer."""
 
-    def deserialize(self, stream: Any, content_type: str = "") -> bytes:
-        """Return the bytes.
-
-        Args:
-            stream: The body, which is read whole.
-            content_type: Its MIME type; unused.
-
-        Returns:
-            The body.
-        """
-        return stream.read()
+    def _parsed(self, content: bytes) -> bytes:
+        return content
 
 
 class StreamDeserializer(SimpleBaseDeserializer):

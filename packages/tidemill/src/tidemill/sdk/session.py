@@ -12,15 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidemill.core import names
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
 from tidemill.sdk.expressions import Join
 from tidemill.sdk.hosting import HostingOperations
 from tidemill.sdk.pipeline_parameters import ExecutionVariables
-from tidemill.sdk.submitted_processing import SubmittedProcessing
+from tidemill.sdk.polled_job import SubmittedProcessing, TransformJob
 from tidemill.sdk.training_job import TrainingJob
-from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.upload import files_below, upload_files
 from tidemill.sdk.variable import RecordingClient, StepContext, is_pipeline_variable, known
 
@@ -351,8 +350,7 @@ class Session(HostingOperations):
         Returns:
             The object's S3 URI.
         """
-        encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
-        self.s3_client.put_object(Bucket=bucket, Key=key, Body=body.encode(), **encryption)
+        put_bytes(self, body.encode(), names.S3Uri(bucket, key), kms_key)
         return f"s3://{bucket}/{key}"
 
     def read_s3_file(self, bucket: str, key_prefix: str) -> str:
@@ -396,14 +394,11 @@ class Session(HostingOperations):
             JobFailed: The job failed; the message contains the whole FailureReason.
         """
         del poll
-        refusal = argument_refusal("Session.logs_for_job", "timeout", timeout)
-        if refusal is not None:
-            raise ValueError(refusal)
-        job = TrainingJob(self, job_name)
+        refuse_arguments("Session.logs_for_job", timeout=timeout)
         if wait:
-            job.wait(log_type)
+            TrainingJob(self, job_name).wait(log_type)
         elif log_type != "Rules":
-            job.show_logs()
+            TrainingJob(self, job_name).show_logs()
 
     def wait_for_job(self, job: str, poll: int = 5) -> dict[str, Any]:
         """Wait for the end of a training job, without its log.
@@ -434,10 +429,7 @@ class Session(HostingOperations):
         """
         del poll
         job = SubmittedProcessing(self, job_name)
-        if wait:
-            job.wait()
-        else:
-            job.show_logs()
+        (job.wait if wait else job.show_logs)()
 
     def wait_for_processing_job(self, job: str, poll: int = 5) -> dict[str, Any]:
         """Wait for the end of a processing job, without its log.
@@ -468,10 +460,7 @@ class Session(HostingOperations):
         """
         del poll
         job = TransformJob(self, job_name)
-        if wait:
-            job.wait()
-        else:
-            job.show_logs()
+        (job.wait if wait else job.show_logs)()
 
     def wait_for_transform_job(self, job: str, poll: int = 5) -> dict[str, Any]:
         """Wait for the end of a transform job, without its log.
@@ -531,6 +520,16 @@ class Session(HostingOperations):
 
 class LocalSession(Session):
     """AWS's SDK needs this class to run jobs on the local machine; here it is the same as `Session`."""
+
+
+def encrypted_with(kms_key: str | None) -> dict[str, str]:
+    """Return boto3's arguments for an object that a KMS key encrypts; none without a key."""
+    return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
+
+
+def put_bytes(session: Session, body: bytes, place: names.S3Uri, kms_key: str | None) -> None:
+    """Store bytes as an object; see `Session.upload_string_as_file_body`."""
+    session.s3_client.put_object(Bucket=place.bucket, Key=place.key, Body=body, **encrypted_with(kms_key))
 
 
 def get_execution_role(sagemaker_session: Any = None) -> str:

@@ -1,35 +1,22 @@
 """A submitted tuning job, as `HyperparameterTuner.latest_tuning_job` gives it, and its results as a table."""
 
-import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from tidemill.sdk.analytics import ResultTable
-from tidemill.sdk.console import Console
-from tidemill.sdk.follow import TERMINAL, patiently
-from tidemill.sdk.interruption import say_detached
-from tidemill.sdk.job import AwaitedJob, raise_if_failed
+from tidemill.sdk.polled_job import PolledJob
 from tidemill.sdk.session import Session
 
-_POLL_S = 0.5
 _SEVERAL = "TrainingJobDefinitions"
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
 
 
-class SubmittedTuning(AwaitedJob):
-    """One hyperparameter tuning job of the service."""
+class SubmittedTuning(PolledJob):
+    """One hyperparameter tuning job of the service. Its trainings have the logs."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return what DescribeHyperParameterTuningJob answers now.
-
-        Returns:
-            The answer as boto3 returns it.
-        """
-        client = self.session.sagemaker_client
-        return client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=self.name)
-
-    def stop(self) -> None:
-        """Ask the job to stop: its running trainings get SIGTERM and time to save."""
-        self.session.sagemaker_client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=self.name)
+    _stem: ClassVar[str] = "HyperParameterTuningJob"
+    _title: ClassVar[str] = "tuning job"
+    _attach: ClassVar[str] = "HyperparameterTuner.attach"
 
     def trainings(self) -> list[dict[str, Any]]:
         """Return the summaries of its training jobs, the first one first."""
@@ -37,40 +24,13 @@ class SubmittedTuning(AwaitedJob):
         found = pages.paginate(HyperParameterTuningJobName=self.name)
         return [each for page in found for each in page["TrainingJobSummaries"]]
 
-    def wait(self, logs: bool = True) -> dict[str, Any]:
-        """Wait for the job's end, showing how many trainings have ended and the best value.
-
-        Args:
-            logs: Whether progress is shown.
-
-        Returns:
-            The last description.
-
-        Raises:
-            JobFailed: The job failed; the message has the whole FailureReason.
-            KeyboardInterrupt: The user does not want to wait any longer; the job goes on.
-        """
-        console = Console()
-        try:
-            description = self._watch(console, shows=logs)
-        except KeyboardInterrupt:
-            say_detached(console, "tuning job", self.name, attach="HyperparameterTuner.attach")
-            raise
-        status = description["HyperParameterTuningJobStatus"]
-        raise_if_failed("tuning job", self.name, status, description)
-        return description
-
-    def _watch(self, console: Console, *, shows: bool) -> dict[str, Any]:
-        shown = ""
-        while True:
-            description = patiently(self.describe, session=self.session, console=console)
-            progress = _progress(description)
-            if shows and progress != shown:
-                console.say(f"{time.strftime('%H:%M:%S')} Tuning job {self.name}: {progress}")
-                shown = progress
-            if description["HyperParameterTuningJobStatus"] in TERMINAL:
-                return description
-            time.sleep(_POLL_S)
+    def _progress(self, description: Mapping[str, Any]) -> str:
+        """Return the status, how many trainings have ended, and the best value."""
+        counts = description["TrainingJobStatusCounters"]
+        ended, running = sum(counts.values()) - counts["InProgress"], counts["InProgress"]
+        text = f"{self._status(description)}, {ended} trainings ended, {running} in progress"
+        objective = description.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
+        return f"{text}, best {objective['MetricName']} {objective['Value']:g}" if objective else text
 
 
 class HyperparameterTuningJobAnalytics(ResultTable):
@@ -135,16 +95,6 @@ class HyperparameterTuningJobAnalytics(ResultTable):
 
 def _ranges(given: dict[str, Any]) -> dict[str, Any]:
     return {each["Name"]: each for kind in _KINDS for each in given.get(kind, ())}
-
-
-def _progress(description: dict[str, Any]) -> str:
-    counts = description["TrainingJobStatusCounters"]
-    ended = sum(counts.values()) - counts["InProgress"]
-    text = (
-        f"{description['HyperParameterTuningJobStatus']}, {ended} trainings ended, {counts['InProgress']} in progress"
-    )
-    objective = description.get("BestTrainingJob", {}).get("FinalHyperParameterTuningJobObjectiveMetric")
-    return f"{text}, best {objective['MetricName']} {objective['Value']:g}" if objective else text
 
 
 def _row(training: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ Example:
 """
 
 import importlib
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,7 +85,7 @@ class _JSONMessageDeserializer(JSONDeserializer):
         Raises:
             ImportError: The package tensorflow-serving-api is not installed.
         """
-        document = json.loads(stream.read())
+        document = super().deserialize(stream, content_type)
         if not isinstance(document, dict):
             return document
         kinds = (*_response_classes(), importlib.import_module("tensorflow.core.framework.tensor_pb2").TensorProto)

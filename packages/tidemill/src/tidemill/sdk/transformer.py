@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Self, TypedDict, Unpack
 
-from tidemill.core.compatibility import argument_refusal
+from tidemill.core.compatibility import refuse_arguments
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import check_options, in_order, present, tags_of
 from tidemill.sdk.follow import TERMINAL
 from tidemill.sdk.naming import base_of, check_name, image_base, timestamped
+from tidemill.sdk.polled_job import TransformJob
 from tidemill.sdk.run_context import current_config
 from tidemill.sdk.session import Session, warn_of_instance_types
-from tidemill.sdk.transform_job import TransformJob
 from tidemill.sdk.variable import deferrable, is_pipeline_variable
 
 
@@ -178,9 +178,7 @@ class Transformer:
             ValueError: ``data`` is not an S3 URI, ``job_name`` is invalid, or ``batch_data_capture_config`` is given.
             JobFailed: The job failed; the message contains the whole FailureReason.
         """
-        refusal = argument_refusal("Transformer.transform", "batch_data_capture_config", batch_data_capture_config)
-        if refusal is not None:
-            raise ValueError(refusal)
+        refuse_arguments("Transformer.transform", batch_data_capture_config=batch_data_capture_config)
         if not is_pipeline_variable(data):
             S3Uri.parse(data)
         name = timestamped(self._base_name()) if job_name is None else check_name("job_name", job_name)

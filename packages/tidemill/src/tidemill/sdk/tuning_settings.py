@@ -1,8 +1,11 @@
 """Settings of a tuner that are objects of their own: warm start, Hyperband, and when a tuning job is complete."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from tidemill.sdk.arguments import present
 
 
 class WarmStartTypes(Enum):
@@ -39,17 +42,17 @@ class WarmStartConfig:
         return {"WarmStartType": self.type.value, "ParentHyperParameterTuningJobs": parents}
 
 
+@dataclass
 class HyperbandStrategyConfig:
     """The resource of Hyperband, counted in values of the objective in a training's log, e.g. epochs.
 
-    Args:
+    Attributes:
         max_resource: A training that has logged so many values is stopped.
         min_resource: Values that every training may log.
     """
 
-    def __init__(self, max_resource: int, min_resource: int) -> None:
-        self.max_resource = max_resource
-        self.min_resource = min_resource
+    max_resource: int
+    min_resource: int
 
     def to_input_req(self) -> dict[str, Any]:
         """Return ``HyperbandStrategyConfig`` of the request.
@@ -60,15 +63,15 @@ class HyperbandStrategyConfig:
         return {"MinResource": self.min_resource, "MaxResource": self.max_resource}
 
 
+@dataclass
 class StrategyConfig:
     """Settings of a strategy.
 
-    Args:
+    Attributes:
         hyperband_strategy_config: Of Hyperband.
     """
 
-    def __init__(self, hyperband_strategy_config: HyperbandStrategyConfig) -> None:
-        self.hyperband_strategy_config = hyperband_strategy_config
+    hyperband_strategy_config: HyperbandStrategyConfig
 
     def to_input_req(self) -> dict[str, Any]:
         """Return ``StrategyConfig`` of the request.
@@ -79,24 +82,19 @@ class StrategyConfig:
         return {"HyperbandStrategyConfig": self.hyperband_strategy_config.to_input_req()}
 
 
+@dataclass
 class TuningJobCompletionCriteriaConfig:
     """When a tuning job is complete before its number of trainings is reached.
 
-    Args:
+    Attributes:
         max_number_of_training_jobs_not_improving: So many trainings in a row have not improved the best value by 1 %.
         complete_on_convergence: Whether it is complete when the search has converged.
         target_objective_metric_value: A training has reached this value.
     """
 
-    def __init__(
-        self,
-        max_number_of_training_jobs_not_improving: int | None = None,
-        complete_on_convergence: bool | None = None,
-        target_objective_metric_value: float | None = None,
-    ) -> None:
-        self.max_number_of_training_jobs_not_improving = max_number_of_training_jobs_not_improving
-        self.complete_on_convergence = complete_on_convergence
-        self.target_objective_metric_value = target_objective_metric_value
+    max_number_of_training_jobs_not_improving: int | None = None
+    complete_on_convergence: bool | None = None
+    target_objective_metric_value: float | None = None
 
     def to_input_req(self) -> dict[str, Any]:
         """Return ``TuningJobCompletionCriteria`` of the request.
@@ -104,13 +102,10 @@ class TuningJobCompletionCriteriaConfig:
         Returns:
             The member in the API's form.
         """
-        request: dict[str, Any] = {}
-        if self.max_number_of_training_jobs_not_improving is not None:
-            most = self.max_number_of_training_jobs_not_improving
-            request["BestObjectiveNotImproving"] = {"MaxNumberOfTrainingJobsNotImproving": most}
-        if self.target_objective_metric_value is not None:
-            request["TargetObjectiveMetricValue"] = self.target_objective_metric_value
-        if self.complete_on_convergence is not None:
-            chosen = "Enabled" if self.complete_on_convergence else "Disabled"
-            request["ConvergenceDetected"] = {"CompleteOnConvergence": chosen}
-        return request
+        most, converges = self.max_number_of_training_jobs_not_improving, self.complete_on_convergence
+        chosen = "Enabled" if converges else "Disabled"
+        return present(
+            BestObjectiveNotImproving=None if most is None else {"MaxNumberOfTrainingJobsNotImproving": most},
+            TargetObjectiveMetricValue=self.target_objective_metric_value,
+            ConvergenceDetected=None if converges is None else {"CompleteOnConvergence": chosen},
+        )

@@ -34,7 +34,7 @@ from tidemill.core.compatibility.hyperparameters import (
 )
 from tidemill.core.compatibility.nothing import EMPTY_LISTS, FILTERS_NOTHING, INSTEAD
 from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Sent, Unencrypted
-from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, argument_refusal
+from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, refuse_arguments
 from tidemill.core.compatibility.sdk_rows import Argument, Arguments
 
 __all__ = [
@@ -56,9 +56,9 @@ __all__ = [
     "Rows",
     "Sent",
     "Unencrypted",
-    "argument_refusal",
     "hyperparameter_refusal",
     "keys_named",
+    "refuse_arguments",
     "row_of",
 ]
 

@@ -582,14 +582,18 @@ ARGUMENTS: Mapping[str, Arguments] = {
 }
 
 
-def argument_refusal(function: str, name: str, value: object) -> str | None:
-    """Return the sentence that refuses an argument, or None if the SDK itself does not refuse it.
-
-    An argument that is sent as a member of a request may be refused by the service when it receives the request.
+def refuse_arguments(function: str, /, **given: object) -> None:
+    """Refuse arguments that the SDK itself refuses. The service may refuse others, which are members of a request.
 
     Args:
         function: A key of `ARGUMENTS`, e.g. ``TensorFlow``.
+        **given: Arguments of the function, by name.
+
+    Raises:
+        ValueError: An argument has a value that is refused; the message says why.
     """
-    row = ARGUMENTS[function].get(name)
-    reason = row.refusal(value) if isinstance(row, Refused) else None
-    return None if reason is None else f"{name}={value!r} {reason}"
+    for name, value in given.items():
+        row = ARGUMENTS[function].get(name)
+        reason = row.refusal(value) if isinstance(row, Refused) else None
+        if reason is not None:
+            raise ValueError(f"{name}={value!r} {reason}")

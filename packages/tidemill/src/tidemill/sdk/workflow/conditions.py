@@ -10,13 +10,17 @@ class Condition(ABC):
 
     _type: ClassVar[str]
 
-    @abstractmethod
     def to_request(self) -> dict[str, Any]:
         """Return the condition in a definition.
 
         Returns:
             A member of ``Conditions``.
         """
+        return {"Type": self._type, **self._members()}
+
+    @abstractmethod
+    def _members(self) -> dict[str, Any]:
+        """Return what the condition has besides its type."""
 
 
 class _Comparison(Condition):
@@ -31,8 +35,8 @@ class _Comparison(Condition):
         self.left = left
         self.right = right
 
-    def to_request(self) -> dict[str, Any]:
-        return {"Type": self._type, "LeftValue": self.left, "RightValue": self.right}
+    def _members(self) -> dict[str, Any]:
+        return {"LeftValue": self.left, "RightValue": self.right}
 
 
 class ConditionEquals(_Comparison):
@@ -79,13 +83,8 @@ class ConditionIn(Condition):
         self.value = value
         self.in_values = list(in_values)
 
-    def to_request(self) -> dict[str, Any]:
-        """Return the condition in a definition.
-
-        Returns:
-            A member of ``Conditions``.
-        """
-        return {"Type": self._type, "QueryValue": self.value, "Values": self.in_values}
+    def _members(self) -> dict[str, Any]:
+        return {"QueryValue": self.value, "Values": self.in_values}
 
 
 class ConditionNot(Condition):
@@ -100,13 +99,8 @@ class ConditionNot(Condition):
     def __init__(self, expression: Condition) -> None:
         self.expression = expression
 
-    def to_request(self) -> dict[str, Any]:
-        """Return the condition in a definition.
-
-        Returns:
-            A member of ``Conditions``.
-        """
-        return {"Type": self._type, "Condition": self.expression.to_request()}
+    def _members(self) -> dict[str, Any]:
+        return {"Condition": self.expression.to_request()}
 
 
 class ConditionOr(Condition):
@@ -121,10 +115,5 @@ class ConditionOr(Condition):
     def __init__(self, conditions: Sequence[Condition] = ()) -> None:
         self.conditions = list(conditions)
 
-    def to_request(self) -> dict[str, Any]:
-        """Return the condition in a definition.
-
-        Returns:
-            A member of ``Conditions``.
-        """
-        return {"Type": self._type, "Conditions": [each.to_request() for each in self.conditions]}
+    def _members(self) -> dict[str, Any]:
+        return {"Conditions": [each.to_request() for each in self.conditions]}
