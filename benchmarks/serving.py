@@ -5,23 +5,20 @@
 These are measured in turn: the server under 1, 8 and 32 connections; the callable of the same engine in one process,
 without a server, with batches of 1 and 32 rows; and a socket server on the same event loop that answers each read with
 constant bytes, which is the lower limit for a server in Python. There are two models: ``half_plus_two`` (almost no
-computation) and ``mlp`` (784-512-512-10, one row of 784 numbers per request). ``--peers`` also measures LitServe and
-BentoML with ``half_plus_two`` under 32 connections, after ``make serving-peers``. The CPU time is the user and system
+computation) and ``mlp`` (784-512-512-10, one row of 784 numbers per request). ``--peers`` also measures FastAPI,
+LitServe and BentoML with ``half_plus_two`` under 32 connections, after ``make serving-peers``; `serving_models.py`
+compares them with models that people serve. The CPU time is the user and system
 time of the server's process and its children; on a busy machine it is the only reliable figure. The best round counts.
 The time from the start of the process to its first answer is also printed, and the CPU time to read an image of
 224 x 224 x 3 numbers from JSON, in two precisions.
 """
 
 import argparse
-import asyncio
 import contextlib
 import http.client
-import itertools
 import json
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -30,9 +27,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving_peers import PEERS, Peer
+from serving_load import closed_loop, request_of
+from serving_peers import PEERS, Peer, end, start_peer, tree
 
-START_S = 240
 MODELS = """
 import sys, tensorflow as tf, keras
 class Half(tf.Module):
@@ -106,8 +103,9 @@ for name, values in (("8 digits", image.astype(float).round(8)), ("float32 as Py
     found[name] = best_ms(read_request, body), best_ms(read_document, body)
 print(json.dumps(found))
 """
+ROW = [1.0]
 BODIES = {
-    "half_plus_two": json.dumps({"instances": [1.0]}),
+    "half_plus_two": json.dumps({"instances": ROW}),
     "mlp": json.dumps({"instances": [[round(index / 784, 4) for index in range(784)]]}),
 }
 BASES = {"half_plus_two": "callable, 1 rows", "mlp": "callable, 32 rows"}
@@ -125,102 +123,44 @@ class Result:
     p99_ms: float = 0.0
 
 
-class Client(asyncio.Protocol):
-    """A connection that sends the same request again after each answer."""
-
-    def __init__(self, request: bytes, until_s: float, done: asyncio.Future[list[float]]) -> None:
-        self.request, self.until_s, self.done = request, until_s, done
-        self.times_s: list[float] = []
-        self.buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
-        self.send()
-
-    def send(self) -> None:
-        self.sent_s = time.perf_counter()
-        self.transport.write(self.request)  # type: ignore[attr-defined]  # pyrefly: ignore[missing-attribute]
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        head, found, body = self.buffer.partition(b"\r\n\r\n")
-        if not found or len(body) < int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
-            return
-        if not head.startswith(b"HTTP/1.1 200"):
-            self.done.set_exception(RuntimeError(self.buffer.decode()))
-            return
-        now_s = time.perf_counter()
-        self.times_s.append(now_s - self.sent_s)
-        self.buffer = b""
-        if now_s < self.until_s:
-            self.send()
-        else:
-            self.transport.close()
-            self.done.set_result(self.times_s)
-
-
-async def load(port: int, target: str, body: bytes, connections: int, seconds: float) -> None:
-    """Send requests and print a summary of the latencies. This runs in the load generator's process."""
-    head = f"POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    request = head.encode() + b"\r\n\r\n" + body
-    loop = asyncio.get_running_loop()
-    until_s = time.perf_counter() + seconds
-    futures: list[asyncio.Future[list[float]]] = [loop.create_future() for _ in range(connections)]
-    begin = time.perf_counter()
-    for future in futures:
-        await loop.create_connection(lambda future=future: Client(request, until_s, future), "127.0.0.1", port)
-    times = sorted(itertools.chain.from_iterable(await asyncio.gather(*futures)))
-    summary = {
-        "requests": len(times),
-        "seconds": time.perf_counter() - begin,
-        "p50_ms": times[len(times) // 2] * 1e3,
-        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
-    }
-    print(json.dumps(summary))
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", action="store_true", help="also measure LitServe and BentoML")
-    parser.add_argument("--load", nargs=4, metavar=("PORT", "TARGET", "CONNECTIONS", "SECONDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--peers", action="store_true", help="also measure FastAPI, LitServe and BentoML")
     given = parser.parse_args()
-    if given.load:
-        import uvloop
-
-        port, target, connections, seconds = given.load
-        uvloop.run(load(int(port), target, sys.stdin.buffer.read(), int(connections), float(seconds)))
-        return
     with tempfile.TemporaryDirectory() as directory:
         quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         subprocess.run([sys.executable, "-c", MODELS, directory], check=True, env=quiet, stderr=subprocess.DEVNULL)
-        report(Path(directory), PEERS if given.peers else (), seconds=given.seconds, rounds=given.rounds)
+        peers = tuple(PEERS.values()) if given.peers else ()
+        report(Path(directory), peers, seconds=given.seconds, rounds=given.rounds)
 
 
 def report(directory: Path, peers: Sequence[Peer], *, seconds: float, rounds: int) -> None:
     """Measure each server and callable ``rounds`` times, and print the best round of each."""
     with contextlib.ExitStack() as ends:
-        server, port, first_answer_s, start_cpu_s = start_server(directory)
+        target, body = "/v1/models/half_plus_two:predict", BODIES["half_plus_two"].encode()
+        server, port, first_answer_s, start_cpu_s = start_server(directory, target, body)
         ends.callback(end, server)
         echo, echo_port = start_echo()
         ends.callback(end, echo)
-        others = [(peer, *start_peer(peer, directory / "half_plus_two" / "1", ends)) for peer in peers]
+        others = [(peer, start_peer(peer, directory / "half_plus_two" / "1", ROW, ends)) for peer in peers]
         results: dict[tuple[str, str], list[Result]] = {}
+        requests = {name: request_of(f"/v1/models/{name}:predict", body.encode()) for name, body in BODIES.items()}
         for _ in range(rounds):
-            found = measure_server(echo.pid, echo_port, "/", BODIES["half_plus_two"], 32, seconds)
+            found = measure_server(echo.pid, echo_port, requests["half_plus_two"], 32, seconds)
             results.setdefault(("half_plus_two", "constant bytes, c=32"), []).append(found)
-            for peer, process, peer_port in others:
-                found = measure_server(process.pid, peer_port, peer.target, peer.body, 32, seconds)
+            for peer, started in others:
+                request = request_of(*peer.json_request(ROW))
+                found = measure_server(started.pid, started.port, request, 32, seconds)
                 results.setdefault(("half_plus_two", f"{peer.name}, c=32"), []).append(found)
             for model in BODIES:
                 for rows in BATCHES:
                     found = measure_callable(directory / model / "1", rows, seconds)
                     results.setdefault((model, f"callable, {rows} rows"), []).append(found)
                 for connections in CONNECTIONS:
-                    target = f"/v1/models/{model}:predict"
-                    found = measure_server(server.pid, port, target, BODIES[model], connections, seconds)
+                    found = measure_server(server.pid, port, requests[model], connections, seconds)
                     results.setdefault((model, f"server, c={connections}"), []).append(found)
         memory_kb = memory_of(server.pid)
     decoded = subprocess.run([sys.executable, "-c", DECODE], check=True, capture_output=True, text=True)
@@ -239,7 +179,7 @@ def report(directory: Path, peers: Sequence[Peer], *, seconds: float, rounds: in
         )
 
 
-def start_server(directory: Path) -> tuple[subprocess.Popen[str], int, float, float]:
+def start_server(directory: Path, target: str, body: bytes) -> tuple[subprocess.Popen[str], int, float, float]:
     """Start the server and wait for its first answer. Also returns the seconds until then, and the CPU seconds."""
     begin = time.perf_counter()
     command = [sys.executable, "-m", "tidemill_serving", "--model-dir", str(directory), "--port", "0"]
@@ -251,7 +191,7 @@ def start_server(directory: Path) -> tuple[subprocess.Popen[str], int, float, fl
             port = int(match[1])
             break
     connection = http.client.HTTPConnection("127.0.0.1", port)
-    connection.request("POST", "/v1/models/half_plus_two:predict", BODIES["half_plus_two"])
+    connection.request("POST", target, body)
     assert connection.getresponse().status == 200
     elapsed_s = time.perf_counter() - begin
     return server, port, elapsed_s, cpu_s(server.pid)
@@ -264,49 +204,13 @@ def start_echo() -> tuple[subprocess.Popen[str], int]:
     return process, int(process.stdout.readline())
 
 
-def start_peer(peer: Peer, model: Path, ends: contextlib.ExitStack) -> tuple[subprocess.Popen[str], int]:
-    """Start a peer on a free port, and wait for its first answer."""
-    directory = Path(ends.enter_context(tempfile.TemporaryDirectory()))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    for name, text in peer.files.items():
-        (directory / name).write_text(text.replace("MODEL", str(model)).replace("PORT", str(port)))
-    command = [str(peer.programs / peer.command[0]), *(word.replace("PORT", str(port)) for word in peer.command[1:])]
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PATH": f"{peer.programs}:{os.environ['PATH']}"}
-    silent = subprocess.DEVNULL
-    process = subprocess.Popen(command, cwd=directory, env=quiet, text=True, stdout=silent, stderr=silent)
-    ends.callback(end, process)
-    deadline_s = time.monotonic() + START_S
-    while True:
-        assert process.poll() is None, f"{peer.name} ended: exit status {process.returncode}"
-        assert time.monotonic() < deadline_s, f"{peer.name} did not answer within {START_S} s"
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            connection.request("POST", peer.target, peer.body, {"Content-Type": "application/json"})
-            if connection.getresponse().status == http.HTTPStatus.OK:
-                return process, port
-        time.sleep(0.5)
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    """End a server and its child processes."""
-    started = tree(process.pid)
-    process.terminate()
-    process.wait()
-    for pid in started[1:]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def measure_server(pid: int, port: int, target: str, body: str, connections: int, seconds: float) -> Result:
+def measure_server(pid: int, port: int, request: bytes, connections: int, seconds: float) -> Result:
     """Return the CPU of the server and the latencies of its clients under a number of connections."""
-    subprocess_load(port, target, body, connections, 0.2)
+    closed_loop(port, [request], connections=connections, seconds=0.2)
     before_s = cpu_s(pid)
-    summary = subprocess_load(port, target, body, connections, seconds)
+    load = closed_loop(port, [request], connections=connections, seconds=seconds)
     used_s = cpu_s(pid) - before_s
-    requests = summary["requests"]
-    return Result(used_s / requests * 1e6, requests / summary["seconds"], summary["p50_ms"], summary["p99_ms"])
+    return Result(used_s / load.requests * 1e6, load.rps, load.p50_ms, load.p99_ms)
 
 
 def measure_callable(path: Path, rows: int, seconds: float) -> Result:
@@ -318,15 +222,6 @@ def measure_callable(path: Path, rows: int, seconds: float) -> Result:
     return Result(**json.loads(done.stdout))
 
 
-def subprocess_load(port: int, target: str, body: str, connections: int, seconds: float) -> dict[str, float]:
-    """Run the load generator in a separate process."""
-    arguments = ["--load", str(port), target, str(connections), str(seconds)]
-    command = [sys.executable, __file__, *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, input=body)
-    summary: dict[str, float] = json.loads(done.stdout)
-    return summary
-
-
 def cpu_s(pid: int) -> float:
     """Return the user and system time of a process and its descendants, including their threads."""
     ticks = 0
@@ -335,16 +230,6 @@ def cpu_s(pid: int) -> float:
             fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def tree(pid: int) -> list[int]:
-    """Return a process and its descendants."""
-    found = [pid]
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in children.read_text().split():
-                found += tree(int(child))
-    return found
 
 
 def memory_of(pid: int) -> int:

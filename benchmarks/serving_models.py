@@ -1,0 +1,377 @@
+"""Compare the model server with what people would write instead, on models that people serve.
+
+    .venvs/tf-2.21/bin/python benchmarks/serving_models.py [--models mobilenet_jpeg encoder] [--peers litserve]
+
+The contenders serve the same SavedModel at the same time, and are measured in turn in each round: tidemill-serving with
+its defaults; FastAPI with uvicorn; LitServe and BentoML with batches (`serving_peers.py`; ``make serving-peers``).
+In a closed loop, 1, 8 and 32 connections each send a request after each answer. In an open loop, requests arrive at
+random times, at half of the rate that the slowest contender reached with 8 connections in the first round (or at
+``--rate``); the latency counts from the intended time of the arrival. Before anything is timed, every contender answers
+each request alone and all at once, and each answer must be equal to TensorFlow's.
+
+CPU and memory (PSS) are those of all processes of a contender. The bare callable is the engine alone in a process with
+the same rows: 1 or 32 at once, on one thread or on TensorFlow's, whichever is better. Figures are medians of the
+rounds; a ratio is the median of the ratios of the rounds, with its bootstrapped 95 % interval. The load generator runs
+on the same cores.
+
+Models have random weights and are kept in the directory ``--cache`` (`served_models.py`).
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import io
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler import interval
+from serving import cpu_s, start_server
+from serving_load import Load, closed_loop, open_loop, request_of
+from serving_peers import PEERS, Started, end, start_peer, tree
+
+OURS = "tidemill"
+CASES = {
+    "half_plus_two": "half_plus_two",
+    "mobilenet_json": "mobilenet",
+    "mobilenet_npy": "mobilenet",
+    "mobilenet_jpeg": "mobilenet_jpeg",
+    "resnet50": "resnet50",
+    "encoder": "encoder",
+    "encoder_ragged": "encoder",
+    "recommender": "recommender",
+    "lstm": "lstm",
+}
+"""Model by case. A case is a model with requests."""
+
+RELATIVE_TOLERANCE = 1e-3
+"""Largest difference of two servers' answers, as a part of the largest value: batches may sum in another order."""
+
+CALLABLE = """
+import base64, json, resource, sys, time
+from pathlib import Path
+import numpy as np
+from tidemill_serving.engine import open_engine
+model = open_engine().load(Path(sys.argv[1]))
+signature = model.signatures["serving_default"]
+instances = json.loads(Path(sys.argv[2]).read_text())["instances"]
+def column(name, spec, rows):
+    chosen = [instances[index % len(instances)] for index in range(rows)]
+    values = chosen if len(signature.inputs) == 1 else [each[name] for each in chosen]
+    if spec.dtype.kind == "O":
+        return np.array([base64.b64decode(each["b64"]) for each in values], object)
+    arrays = [np.asarray(each, spec.dtype) for each in values]
+    if len({each.shape for each in arrays}) > 1:
+        longest = max(len(each) for each in arrays)
+        arrays = [np.pad(each, (0, longest - len(each))) for each in arrays]
+    return np.stack(arrays)
+def cpu_s():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+def measure(rows, pooled, seconds):
+    feeds = [column(name, spec, rows) for name, spec in signature.inputs.items()]
+    model.run(signature, feeds, pooled=pooled)
+    times, begin, cpu = [], time.perf_counter(), cpu_s()
+    while not times or time.perf_counter() - begin < seconds:
+        start = time.perf_counter()
+        model.run(signature, feeds, pooled=pooled)
+        times.append(time.perf_counter() - start)
+    return {"ms": sorted(times)[len(times) // 2] * 1e3, "cpu_ms": (cpu_s() - cpu) / len(times) / rows * 1e3}
+print("ready", flush=True)
+for line in sys.stdin:
+    rows, seconds = line.split()
+    print(json.dumps([measure(int(rows), pooled, float(seconds)) for pooled in (False, True)]), flush=True)
+"""
+ROWS = (1, 32)
+LEAST = 1
+"""Requests that each connection sends in a measurement, however long they take."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A server of one model, while it runs.
+
+    Attributes:
+        name: tidemill, or the name of a peer.
+        started: Its process and its port.
+        request: Returns target, body and content type for an instance of a case.
+    """
+
+    name: str
+    started: Started
+    request: Callable[[str, Any], tuple[str, bytes, str]]
+
+    def requests(self, case: str, instances: Sequence[Any]) -> list[bytes]:
+        """Return the requests of a case."""
+        return [request_of(*self.request(case, instance)) for instance in instances]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One contender under one load, in one round; CPU in milliseconds per request."""
+
+    load: Load
+    cpu_ms: float
+
+
+@dataclass
+class Findings:
+    """What was measured of one case.
+
+    Attributes:
+        cells: One for each round, by load (e.g. ``8`` connections, or ``open``) and contender.
+        callables: Milliseconds of a run and of CPU per row, one for each round, by rows at once.
+        memory_mb: By contender, after all rounds.
+        rate: Arrivals per second in the open loop.
+    """
+
+    cells: dict[str, dict[str, list[Cell]]] = field(default_factory=dict)
+    callables: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    memory_mb: dict[str, float] = field(default_factory=dict)
+    rate: float = 0.0
+
+    def add(self, load: str, contender: str, cell: Cell) -> None:
+        """Record a measurement."""
+        self.cells.setdefault(load, {}).setdefault(contender, []).append(cell)
+
+
+def main() -> None:
+    """Build what is missing, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=CASES, default=list(CASES), help="default: all")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS), help="default: all")
+    parser.add_argument("--connections", type=int, nargs="*", default=[1, 8, 32], help="default: 1 8 32")
+    parser.add_argument("--seconds", type=float, default=0.8, help="length of one measurement (default: 0.8)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument("--rate", type=float, help="arrivals per second of the open loop; 0: no open loop")
+    parser.add_argument("--layers", type=int, default=2, help="blocks of the encoder; 12 as BERT-base (default: 2)")
+    default = Path(tempfile.gettempdir()) / "tidemill-served-models"
+    parser.add_argument("--cache", type=Path, default=default, help=f"directory of the models (default: {default})")
+    given = parser.parse_args()
+    cache = given.cache / f"{given.layers}-layers"
+    missing = [name for name in given.models if not (cache / f"{name}.json").exists()]
+    if missing:
+        build = [sys.executable, str(Path(__file__).with_name("served_models.py")), str(cache), *missing]
+        subprocess.run([*build, "--layers", str(given.layers)], check=True)
+    print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs, {given.rounds} rounds of {given.seconds:g} s")
+    for model in dict.fromkeys(CASES[name] for name in given.models):
+        with contextlib.ExitStack() as ends:
+            names = [name for name in given.models if CASES[name] == model]
+            contenders = start(cache, names[0], given.peers, ends)
+            for name in names:
+                report(name, measure(cache, name, contenders, given, ends))
+
+
+def start(cache: Path, name: str, peers: Iterable[str], ends: contextlib.ExitStack) -> list[Contender]:
+    """Start all contenders with the model of a case."""
+    model = CASES[name]
+    archive = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+    (archive / model).symlink_to(cache / model)
+    instance = json.loads((cache / f"{name}.json").read_text())["instances"][0]
+
+    def ours(case: str, instance: Any) -> tuple[str, bytes, str]:
+        if sends_npy(case):
+            return "/invocations", npy_of(instance), "application/x-npy"
+        return f"/v1/models/{model}:predict", json.dumps({"instances": [instance]}).encode(), "application/json"
+
+    def start_peer_of(peer: str) -> Contender:
+        def theirs(case: str, instance: Any) -> tuple[str, bytes, str]:
+            if sends_npy(case):
+                return PEERS[peer].npy_request(npy_of(instance))
+            return PEERS[peer].json_request([instance])
+
+        return Contender(peer, start_peer(PEERS[peer], cache / model / "1", [instance], ends), theirs)
+
+    server, port, _, _ = start_server(archive, *ours("", instance)[:2])
+    ends.callback(end, server)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return [Contender(OURS, Started(server.pid, port), ours), *pool.map(start_peer_of, peers)]
+
+
+def sends_npy(case: str) -> bool:
+    """Return whether the requests of a case are arrays of NumPy."""
+    return case.endswith("_npy")
+
+
+def npy_of(instance: Any) -> bytes:
+    """Return a file of NumPy with one row."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.asarray([instance], np.float32))
+    return buffer.getvalue()
+
+
+def measure(
+    cache: Path, name: str, contenders: list[Contender], given: argparse.Namespace, ends: contextlib.ExitStack
+) -> Findings:
+    """Check the answers to the requests of a case, then measure it."""
+    document = json.loads((cache / f"{name}.json").read_text())
+    requests = {}
+    for contender in contenders:
+        check(contender, name, document["instances"], np.array(document["expected"]))
+        requests[contender.name] = contender.requests(name, document["instances"])
+        closed_loop(contender.started.port, requests[contender.name], connections=8, seconds=given.seconds, least=LEAST)
+    callable_ = start_callable(cache / CASES[name] / "1", cache / f"{name}.json")
+    ends.callback(end, callable_)
+    findings = Findings(rate=given.rate or 0.0)
+    for round_ in range(given.rounds):
+        turned = contenders[round_ % len(contenders) :] + contenders[: round_ % len(contenders)]
+        for connections in given.connections:
+            for each in turned:
+                findings.add(str(connections), each.name, closed_cell(each, requests[each.name], connections, given))
+        if given.rate is None and not findings.rate:
+            findings.rate = rate_of(findings)
+        for each in turned if findings.rate else ():
+            findings.add("open", each.name, open_cell(each, requests[each.name], findings.rate, given.seconds, round_))
+        for rows in ROWS:
+            findings.callables.setdefault(rows, []).append(callable_cell(callable_, rows, given.seconds / 4))
+    for each in contenders:
+        findings.memory_mb[each.name] = sum(pss_mb(pid) for pid in tree(each.started.pid))
+    return findings
+
+
+def check(contender: Contender, name: str, instances: list[Any], expected: Any) -> None:
+    """Compare the answers to requests alone, and to all at once, with TensorFlow's.
+
+    Raises:
+        AssertionError: They differ, or the status is not 200.
+    """
+
+    def ask(index: int) -> None:
+        target, body, content_type = contender.request(name, instances[index])
+        connection = HTTPConnection("127.0.0.1", contender.started.port)
+        connection.request("POST", target, body, {"Content-Type": content_type})
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        assert response.status == 200, f"{contender.name}, {name}: {text[:2000]!r}"
+        answer = json.loads(text)
+        answer = np.array(answer["predictions"] if isinstance(answer, dict) else answer)
+        assert answer.shape == expected[index : index + 1].shape, (contender.name, name, answer.shape)
+        difference = np.abs(answer[0] - expected[index]).max() / np.abs(expected).max()
+        assert difference < RELATIVE_TOLERANCE, f"{contender.name} answers {name} wrongly: {difference:.2g}"
+
+    for index in range(len(instances)):
+        ask(index)
+    with concurrent.futures.ThreadPoolExecutor(len(instances)) as pool:
+        list(pool.map(ask, range(len(instances))))
+
+
+def closed_cell(contender: Contender, requests: list[bytes], connections: int, given: argparse.Namespace) -> Cell:
+    """Measure a contender in a closed loop."""
+    before_s = cpu_s(contender.started.pid)
+    port = contender.started.port
+    load = closed_loop(port, requests, connections=connections, seconds=given.seconds, least=LEAST)
+    return Cell(load, (cpu_s(contender.started.pid) - before_s) / load.requests * 1e3)
+
+
+def open_cell(contender: Contender, requests: list[bytes], rate: float, seconds: float, seed: int) -> Cell:
+    """Measure a contender in an open loop."""
+    before_s = cpu_s(contender.started.pid)
+    load = open_loop(contender.started.port, requests, rate=rate, seconds=2 * seconds, seed=seed)
+    return Cell(load, (cpu_s(contender.started.pid) - before_s) / load.requests * 1e3)
+
+
+def rate_of(findings: Findings) -> float:
+    """Return half of the rate that the slowest contender reached with 8 connections, or the closest number."""
+    load = min(findings.cells, key=lambda each: abs(int(each) - 8), default=None)
+    return min(found[0].load.rps for found in findings.cells[load].values()) / 2 if load else 0.0
+
+
+def start_callable(model: Path, case: Path) -> subprocess.Popen[str]:
+    """Start the process of the bare callable."""
+    command = [sys.executable, "-c", CALLABLE, str(model), str(case)]
+    pipe, quiet = subprocess.PIPE, {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=quiet)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def callable_cell(process: subprocess.Popen[str], rows: int, seconds: float) -> tuple[float, float]:
+    """Return the time of a run and the CPU time per row, both in milliseconds, each of the better way."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(f"{rows} {seconds}\n")
+    process.stdin.flush()
+    ways = json.loads(process.stdout.readline())
+    return min(way["ms"] for way in ways), min(way["cpu_ms"] for way in ways)
+
+
+def pss_mb(pid: int) -> float:
+    """Return the proportional set size of a process in MB, 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return int(re.findall(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[0]) / 1024
+    return 0.0
+
+
+def report(name: str, findings: Findings) -> None:
+    """Print the medians of a case, and the ratios to the best of the others."""
+    print(f"\n### {name}")
+    print(
+        "| load | contender | requests/s | p50 ms | p99 ms | CPU ms a request | PSS MB |\n|---|---|---|---|---|---|---|"
+    )
+    for rows, found in findings.callables.items():
+        run_ms, cpu_ms = (statistics.median(each) for each in zip(*found, strict=True))
+        print(f"| {rows} rows | bare callable | {rows / run_ms * 1e3:.5g} | {run_ms:.3g} | | {cpu_ms:.3g} | |")
+    for load, contenders in findings.cells.items():
+        title = f"{findings.rate:.3g}/s" if load == "open" else f"{load} connections"
+        for contender, cells in contenders.items():
+            rps, p50_ms, p99_ms, cpu_ms = medians(cells)
+            memory = findings.memory_mb[contender]
+            print(f"| {title} | {contender} | {rps:.5g} | {p50_ms:.3g} | {p99_ms:.3g} | {cpu_ms:.3g} | {memory:.0f} |")
+    print("\n| load | requests/s, ours / best | p50 | p99 | CPU a request |\n|---|---|---|---|---|")
+    for load, contenders in findings.cells.items():
+        if len(contenders) > 1:
+            print(f"| {load} | {' | '.join(ratios(contenders))} |")
+    if "1" in findings.cells and OURS in findings.cells["1"]:
+        in_addition = statistics.median(
+            cell.load.p50_ms - run_ms
+            for cell, (run_ms, _) in zip(findings.cells["1"][OURS], findings.callables[1], strict=True)
+        )
+        print(f"\nlatency of one connection, in addition to the bare callable's run: {in_addition:.2f} ms")
+
+
+def medians(cells: list[Cell]) -> tuple[float, float, float, float]:
+    """Return the medians of requests a second, p50, p99 and CPU time."""
+    loads = [cell.load for cell in cells]
+    return (
+        statistics.median(load.rps for load in loads),
+        statistics.median(load.p50_ms for load in loads),
+        statistics.median(load.p99_ms for load in loads),
+        statistics.median(cell.cpu_ms for cell in cells),
+    )
+
+
+def ratios(contenders: dict[str, list[Cell]]) -> list[str]:
+    """Return our ratio to the best other contender of each figure, with its interval and the contender's name."""
+    found = []
+    figures: list[tuple[Callable[[Cell], float], int]] = [
+        (lambda cell: cell.load.rps, -1),
+        (lambda cell: cell.load.p50_ms, 1),
+        (lambda cell: cell.load.p99_ms, 1),
+        (lambda cell: cell.cpu_ms, 1),
+    ]
+    for figure, sign in figures:
+        values = {name: [figure(cell) for cell in cells] for name, cells in contenders.items()}
+        ours = values.pop(OURS)
+        best = min(values, key=lambda name: sign * statistics.median(values[name]))
+        paired = [one / other if other else float("nan") for one, other in zip(ours, values[best], strict=True)]
+        low, high = interval(paired)
+        found.append(f"{statistics.median(paired):.2f} ({low:.2f} to {high:.2f}) {best}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
