@@ -124,6 +124,8 @@ class Registry:
     def __init__(self, servables: Sequence[Servable], *, default_name: str) -> None:
         self.default_name = default_name
         self._models: dict[str, _Model] = {}
+        self.watchers: list[Callable[[], None]] = []
+        """Called after a version was added, has changed its state, or was removed."""
         self.add(servables)
 
     def add(self, servables: Sequence[Servable]) -> None:
@@ -151,6 +153,7 @@ class Registry:
         for number in ended[_KEPT_ENDED:]:
             del statuses[number]
         self._models[name] = replace(model, statuses=statuses)
+        self._changed()
 
     def withdraw(self, name: str, version: int) -> Servable | None:
         """Remove one version, which is UNLOADING until its end is noted; the caller must free it.
@@ -172,11 +175,14 @@ class Registry:
         Returns:
             Loaded versions, newest first.
         """
-        return list(self._models.pop(name, _Model()).servables.values())
+        servables = list(self._models.pop(name, _Model()).servables.values())
+        self._changed()
+        return servables
 
     def forget(self, name: str) -> None:
         """Forget a model whose versions were all withdrawn."""
         self._models.pop(name, None)
+        self._changed()
 
     def label(self, name: str, labels: Mapping[str, int]) -> None:
         """Replace the labels of a model.
@@ -243,6 +249,10 @@ class Registry:
     def loaded(self, name: str) -> Mapping[int, Servable]:
         """Return the loaded versions of a model, newest first; empty if no version is loaded."""
         return self._models.get(name, _Model()).servables
+
+    def _changed(self) -> None:
+        for watcher in self.watchers:
+            watcher()
 
     def _labeled(self, model: _Model | None, name: str, label: str) -> int:
         if model is None:

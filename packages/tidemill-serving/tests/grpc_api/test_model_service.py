@@ -43,16 +43,6 @@ def test_a_model_that_is_not_there_has_no_status(
     assert (failure.value.code().name, failure.value.details()) == (code, text)
 
 
-def test_health_is_answered_by_grpcs_own_protocol(client: Client) -> None:
-    check = client.channel.unary_unary("/grpc.health.v1.Health/Check")
-    for service in (b"", b"tensorflow.serving.PredictionService", b"half_plus"):
-        request = b"\x0a" + bytes([len(service)]) + service  # HealthCheckRequest.service
-        assert check(request, timeout=DEADLINE_S) == b"\x08\x01"  # HealthCheckResponse.status: SERVING
-    with pytest.raises(grpc.RpcError) as failure:
-        check(b"\x0a\x04none", timeout=DEADLINE_S)
-    assert failure.value.code() is grpc.StatusCode.NOT_FOUND
-
-
 def test_after_sigterm_received_calls_are_answered(start: Any, models: Path, client_class: type[Client]) -> None:
     server = start(models / "spin", arguments=("--grpc-port", "0"))
     client = client_class(server.grpc_port)

@@ -30,6 +30,7 @@ class Head:
         encoding: Name of the message's compression.
         is_grpc: Whether the request is a gRPC request.
         timeout_fault: Text of an invalid ``grpc-timeout``; empty if the header is valid or missing.
+        accepted: Text of ``grpc-accept-encoding``: the compressions that the client can read.
     """
 
     path: bytes
@@ -37,6 +38,7 @@ class Head:
     encoding: bytes
     is_grpc: bool
     timeout_fault: bytes
+    accepted: bytes
 
 
 def head_of(fields: dict[bytes, bytes]) -> Head:
@@ -57,6 +59,7 @@ def head_of(fields: dict[bytes, bytes]) -> Head:
         is_grpc=fields.get(b":method") == b"POST"
         and re.fullmatch(rb"application/grpc([+;].*)?", fields.get(b"content-type", b"")) is not None,
         timeout_fault=b"" if found else timeout,
+        accepted=fields.get(b"grpc-accept-encoding", b""),
     )
 
 
@@ -78,6 +81,36 @@ class Replies(Protocol):
             message: UTF-8 text.
         """
 
+    def send_part(self, call: "Call", message: bytes) -> None:
+        """Send one message of a streamed answer. No effect if the call is over.
+
+        Args:
+            message: The serialized message, without the prefix of five bytes.
+        """
+
+    def end_answer(self, call: "Call") -> None:
+        """End a streamed answer with the status OK. No effect if the call is over."""
+
+    def consumed(self, call: "Call", size_bytes: int) -> None:
+        """Let the client send more, because a message of its stream was read.
+
+        Args:
+            size_bytes: Bytes of the message and its prefix.
+        """
+
+
+class StreamedMethod(Protocol):
+    """Method whose request or answer is a stream of messages."""
+
+    def advance(self, call: "Call") -> None:
+        """Do what can be done now: read messages and send messages.
+
+        Called when something of the request has arrived, and when a message that had to wait was sent.
+        """
+
+    def dropped(self, call: "Call") -> None:
+        """Forget a call, which is over."""
+
 
 class Call:
     """Call of a connection.
@@ -90,17 +123,21 @@ class Call:
 
     Attributes:
         parts: Received parts of the message; emptied when the call no longer needs them.
-        size_bytes: Number of received bytes.
+        size_bytes: Number of received bytes; of a stream, of those that were not yet read.
         is_complete: Whether the client has sent the whole request.
         is_over: Whether the call is answered, or the client no longer waits for the answer.
+        has_begun: Whether the headers of the answer were sent.
+        compression: Compression of the answer; empty without.
+        streamed: The method, if it streams.
         pending: Bytes of the answer that wait for the client's window.
         held_bytes: Bytes of this call that count as buffered.
         measured_s: Time at which `measured_bytes` were received.
     """
 
     __slots__ = (
-        *("begin_s", "connection", "head", "held_bytes", "is_complete", "is_over", "measured_bytes", "measured_s"),
-        *("parts", "pending", "receive_window", "send_window", "size_bytes", "stream"),
+        *("_unread", "begin_s", "compression", "connection", "has_begun", "head", "held_bytes", "is_complete"),
+        *("is_over", "measured_bytes", "measured_s", "parts", "pending", "receive_window", "send_window"),
+        *("size_bytes", "stream", "streamed"),
     )
 
     def __init__(
@@ -121,8 +158,11 @@ class Call:
         self.receive_window = receive_window
         self.parts: list[bytes] = []
         self.size_bytes = self.measured_bytes = self.held_bytes = 0
-        self.is_complete = self.is_over = False
+        self.is_complete = self.is_over = self.has_begun = False
+        self.compression = b""
+        self.streamed: StreamedMethod | None = None
         self.pending = memoryview(b"")
+        self._unread: bytearray | None = None
 
     def message(self, *, limit_bytes: int) -> bytes:
         """Return the message.
@@ -144,6 +184,29 @@ class Call:
             raise RequestError(Code.UNIMPLEMENTED, "a call of this method has one message, but there came more")
         return data[PREFIX_BYTES:] if not data[0] else self._decompressed(data, limit_bytes=limit_bytes)
 
+    def next_message(self, *, limit_bytes: int) -> bytes | None:
+        """Return the next message of a stream; None until all of its bytes have arrived.
+
+        Raises:
+            RequestError: The message is too large, incomplete, of an unknown compression, or damaged.
+        """
+        if self._unread is None:
+            self._unread = bytearray()
+        unread = self._unread
+        unread += b"".join(self.parts)
+        self.parts = []
+        size = int.from_bytes(unread[1:PREFIX_BYTES], "big")
+        if size > limit_bytes:
+            raise too_large(size, limit_bytes=limit_bytes)
+        if len(unread) < PREFIX_BYTES + size:
+            if self.is_complete and unread:
+                raise invalid(f"the stream ends after {len(unread)} bytes of a message of {PREFIX_BYTES + size}")
+            return None
+        data = bytes(unread[: PREFIX_BYTES + size])
+        del unread[: PREFIX_BYTES + size]
+        self.connection.consumed(self, PREFIX_BYTES + size)
+        return data[PREFIX_BYTES:] if not data[0] else self._decompressed(data, limit_bytes=limit_bytes)
+
     @property
     def is_compressed(self) -> bool:
         """Return whether the message is compressed."""
@@ -156,6 +219,18 @@ class Call:
             message: The serialized message.
         """
         self.connection.send_answer(self, message)
+
+    def send(self, message: bytes) -> None:
+        """Send one message of a streamed answer. No effect if the call is over. Must be called on the event loop.
+
+        Args:
+            message: The serialized message. Nothing may be pending.
+        """
+        self.connection.send_part(self, message)
+
+    def end(self) -> None:
+        """End a streamed answer. No effect if the call is over. Must be called on the event loop."""
+        self.connection.end_answer(self)
 
     def fail(self, code: Code, text: str) -> None:
         """Answer with an error. No effect if the call is over. Must be called on the event loop.

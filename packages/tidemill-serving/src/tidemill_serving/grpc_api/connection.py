@@ -74,7 +74,7 @@ class GrpcConnection(asyncio.Protocol):
             transport: The socket's transport.
         """
         self._transport = cast("asyncio.Transport", transport)
-        self._sender = Sender(self._transport, loop=self._loop, answered=self._answered)
+        self._sender = Sender(self._transport, loop=self._loop, answered=self._answered, sent=self._sent)
         self._used_s = self._advanced_s = self._loop.time()
         if len(self._traffic.connections) >= self._traffic.limits.connections:
             self._transport.abort()
@@ -155,7 +155,37 @@ class GrpcConnection(asyncio.Protocol):
             status: gRPC's number of the error.
             message: UTF-8 text.
         """
-        self._refuse(call, frames.failure_block(status, message))
+        block = frames.failure_trailers if call.has_begun else frames.failure_block
+        self._refuse(call, block(status, message))
+
+    def send_part(self, call: Call, message: bytes) -> None:
+        """Send one message of a streamed answer. No effect if the call is over.
+
+        Args:
+            message: The serialized message; it counts as held until sent.
+        """
+        if not call.is_over:
+            self._sender.answer(call, message)
+            if len(call.pending):
+                self._traffic.hold(call, len(message))
+
+    def end_answer(self, call: Call) -> None:
+        """End a streamed answer with the status OK. No effect if the call is over."""
+        if not call.is_over:
+            call.is_over = True
+            self._sender.end(call)
+
+    def consumed(self, call: Call, size_bytes: int) -> None:
+        """Let the client send more, because a message of its stream was read.
+
+        Args:
+            size_bytes: Bytes of the message and its prefix.
+        """
+        call.size_bytes -= size_bytes
+        self._traffic.hold(call, -size_bytes)
+        self._spare = min(_SPARE_FRAMES, self._spare + _SPARE_PER_CALL)
+        if call.receive_window < _CALL_WINDOW // 2 and not call.is_complete:
+            self._open_window(call)
 
     def announce_end(self) -> None:
         """Announce to the client that the server will stop. Calls already sent are still answered."""
@@ -253,10 +283,15 @@ class GrpcConnection(asyncio.Protocol):
             self._complete(call)
         elif not payload:
             self._spend(1)
+        elif call.streamed is not None:
+            call.streamed.advance(call)
         elif call.receive_window < _CALL_WINDOW // 2 and not call.is_over:
-            update = frames.number_frame(frames.WINDOW_UPDATE, stream, _CALL_WINDOW - call.receive_window)
-            call.receive_window = _CALL_WINDOW
-            self._sender.put(update)
+            self._open_window(call)
+
+    def _open_window(self, call: Call) -> None:
+        update = frames.number_frame(frames.WINDOW_UPDATE, call.stream, _CALL_WINDOW - call.receive_window)
+        call.receive_window = _CALL_WINDOW
+        self._sender.put(update)
 
     def _grant(self, length: int) -> None:
         """Enlarge the connection's window before it is used up. Message sizes, not this window, limit a client."""
@@ -323,6 +358,8 @@ class GrpcConnection(asyncio.Protocol):
         window = self._sender.stream_window
         call = Call(self, stream, head, begin_s=now_s, send_window=window, receive_window=_CALL_WINDOW)
         self._calls[stream] = call
+        if head.is_grpc:
+            call.streamed = self._traffic.streamed.get(head.path)
         if flags & frames.END_STREAM:
             self._complete(call)
 
@@ -348,6 +385,8 @@ class GrpcConnection(asyncio.Protocol):
             return
         if not call.head.is_grpc:
             self._refuse(call, frames.UNSUPPORTED_BLOCK)
+        elif call.streamed is not None:
+            call.streamed.advance(call)
         else:
             self._traffic.on_call(call)
 
@@ -443,6 +482,8 @@ class GrpcConnection(asyncio.Protocol):
         """Refuse calls whose messages arrive too slowly."""
         limits = self._traffic.limits
         for call in list(self._calls.values()):
+            if call.streamed is not None and not call.size_bytes:
+                call.measured_s, call.measured_bytes = now_s, 0  # the time between messages does not count
             elapsed_s = now_s - call.measured_s
             if call.is_complete or elapsed_s < limits.slow_window_s:
                 continue
@@ -450,6 +491,12 @@ class GrpcConnection(asyncio.Protocol):
             if came < elapsed_s * limits.slow_bytes_per_s:
                 call.fail(Code.DEADLINE_EXCEEDED, f"The message came too slowly: {came} bytes in {elapsed_s:.0f} s")
             call.measured_s, call.measured_bytes = now_s, call.size_bytes
+
+    def _sent(self, call: Call) -> None:
+        """Continue a stream after a message that had to wait; not at once, because its method may be sending it."""
+        self._traffic.hold(call, call.size_bytes - call.held_bytes)
+        if call.streamed is not None:
+            self._loop.call_soon(call.streamed.advance, call)
 
     def _answered(self, call: Call) -> None:
         """Clean up after the whole answer of a call was written."""
@@ -466,6 +513,8 @@ class GrpcConnection(asyncio.Protocol):
         self._calls.pop(call.stream, None)
         self._sender.forget(call)
         self._traffic.release(call)
+        if call.streamed is not None:
+            call.streamed.dropped(call)
 
     def _cancel_all(self) -> None:
         for call in list(self._calls.values()):

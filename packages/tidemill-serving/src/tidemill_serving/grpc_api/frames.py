@@ -157,6 +157,8 @@ _CONTENT_TYPE = b"\x0f\x10" + with_length(b"application/grpc")
 ANSWER_BLOCK = _STATUS_200 + _CONTENT_TYPE
 """Header block that precedes the message of an answer."""
 OK_TRAILERS = _literal(b"grpc-status", b"0")
+COMPRESSED_BLOCKS = {name: ANSWER_BLOCK + _literal(b"grpc-encoding", name) for name in (b"gzip", b"deflate")}
+"""Header blocks that precede compressed messages, by the compression."""
 UNSUPPORTED_BLOCK = _STATUS + with_length(b"415")
 """Header block that answers a request of another protocol than gRPC."""
 _ACCEPTED = _literal(b"grpc-accept-encoding", b"identity, deflate, gzip")
@@ -169,8 +171,18 @@ def failure_block(status: int, message: bytes) -> bytes:
         status: gRPC status code.
         message: UTF-8 text.
     """
+    return ANSWER_BLOCK + failure_trailers(status, message) + _ACCEPTED
+
+
+def failure_trailers(status: int, message: bytes) -> bytes:
+    """Return the trailers of a call that failed after its headers were sent.
+
+    Args:
+        status: gRPC status code.
+        message: UTF-8 text.
+    """
     text = b"".join(_PERCENT[byte] for byte in message)
-    return ANSWER_BLOCK + _literal(b"grpc-status", b"%d" % status) + _literal(b"grpc-message", text) + _ACCEPTED
+    return _literal(b"grpc-status", b"%d" % status) + _literal(b"grpc-message", text)
 
 
 _PERCENT = [bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte for byte in range(256)]

@@ -15,14 +15,21 @@ class Sender:
 
     Args:
         answered: Called with a call when its whole answer was written.
+        sent: Called with a call when a message of its stream was written that had to wait.
     """
 
     def __init__(
-        self, transport: asyncio.Transport, *, loop: asyncio.AbstractEventLoop, answered: Callable[[Call], None]
+        self,
+        transport: asyncio.Transport,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        answered: Callable[[Call], None],
+        sent: Callable[[Call], None],
     ) -> None:
         self._transport = transport
         self._loop = loop
         self._answered = answered
+        self._sent = sent
         self._out: list[bytes] = []
         self._woken = False
         self._table = frames.NO_TABLE
@@ -65,7 +72,7 @@ class Sender:
                 self._transport.write(data)
 
     def answer(self, call: Call, message: bytes) -> None:
-        """Send a message as the answer of a call.
+        """Send a message of a call's answer: the last one if the call is over.
 
         Args:
             call: The call, whose windows limit what is sent now.
@@ -73,17 +80,31 @@ class Sender:
         """
         size = PREFIX_BYTES + len(message)
         stream = call.stream
-        self.put(self._headers(frames.END_HEADERS, stream, frames.ANSWER_BLOCK))
-        data = b"\0" + len(message).to_bytes(4, "big") + message
+        if not call.has_begun:
+            self._begin(call)
+        data = (b"\1" if call.compression else b"\0") + len(message).to_bytes(4, "big") + message
         if size <= self._frame_bytes and size <= self._window and size <= call.send_window and not self.is_stalled:
             self._window -= size
-            self._out.append(frames.frame(frames.DATA, 0, stream, data))
-            self._end(call)
+            call.send_window -= size
+            self.put(frames.frame(frames.DATA, 0, stream, data))
+            if call.is_over:
+                self._end(call)
             return
         call.pending = memoryview(data)
         self._blocked[stream] = call
         self.progress_s = self._loop.time()
         self._send_blocked()
+
+    def end(self, call: Call) -> None:
+        """End a streamed answer, after what is pending.
+
+        Args:
+            call: The call, which is over.
+        """
+        if not call.has_begun:
+            self._begin(call)
+        if not len(call.pending):
+            self._end(call)
 
     def fail(self, call: Call, block: bytes) -> None:
         """Send a header block that ends the call.
@@ -91,7 +112,11 @@ class Sender:
         Args:
             block: The encoded trailers.
         """
-        self.put(self._headers(frames.END_HEADERS | frames.END_STREAM, call.stream, block))
+        if len(call.pending):  # no trailers may follow half a message
+            call.is_complete = True
+            self.put(frames.number_frame(frames.RST_STREAM, call.stream, frames.CANCEL))
+        else:
+            self.put(self._headers(frames.END_HEADERS | frames.END_STREAM, call.stream, block))
         self._answered(call)
 
     def forget(self, call: Call) -> None:
@@ -155,9 +180,14 @@ class Sender:
             block, self._table = self._table + block, b""
         return frames.frame(frames.HEADERS, flags, stream, block)
 
+    def _begin(self, call: Call) -> None:
+        call.has_begun = True
+        block = frames.COMPRESSED_BLOCKS[call.compression] if call.compression else frames.ANSWER_BLOCK
+        self.put(self._headers(frames.END_HEADERS, call.stream, block))
+
     def _end(self, call: Call) -> None:
         flags = frames.END_HEADERS | frames.END_STREAM
-        self._out.append(frames.frame(frames.HEADERS, flags, call.stream, frames.OK_TRAILERS))
+        self.put(frames.frame(frames.HEADERS, flags, call.stream, frames.OK_TRAILERS))
         self._answered(call)
 
     def _send_blocked(self) -> None:
@@ -186,4 +216,7 @@ class Sender:
                 waiting = 0
         if not len(call.pending):
             del self._blocked[call.stream]
-            self._end(call)
+            if call.is_over:
+                self._end(call)
+            else:
+                self._sent(call)

@@ -20,11 +20,14 @@ from tidemill_serving.engine import Array, Signature
 from tidemill_serving.errors import Code, RequestError, StartFailed, failed_precondition, invalid
 from tidemill_serving.grpc_api.call import TOO_LATE, Call, status_of
 from tidemill_serving.grpc_api.examples import classify, multi_inference, regress
-from tidemill_serving.grpc_api.health import CHECK_PATH, check_health
+from tidemill_serving.grpc_api.health import CHECK_PATH, WATCH_PATH, Health
 from tidemill_serving.grpc_api.listener import GrpcListener
 from tidemill_serving.grpc_api.lookup import Run, lease, parsed, target
 from tidemill_serving.grpc_api.models import get_model_metadata, get_model_status
 from tidemill_serving.grpc_api.prediction import Prepared, num_values, predict, prepare, respond
+from tidemill_serving.grpc_api.reflection import REFLECTION_PATHS, Reflection
+from tidemill_serving.grpc_api.refusals import why_unimplemented
+from tidemill_serving.grpc_api.streaming import StreamedCalls
 from tidemill_serving.grpc_api.traffic import GrpcTraffic
 from tidemill_serving.http.listener import bind_tcp
 from tidemill_serving.messages.definitions import messages
@@ -109,8 +112,13 @@ class GrpcServer:
         self._methods[f"{_PREDICTION}GetModelMetadata".encode()] = self._metadata
         self._methods[f"{_MODELS}GetModelStatus".encode()] = self._status
         self._methods[f"{_MODELS}HandleReloadConfigRequest".encode()] = self._reload_config
-        self._methods[CHECK_PATH.encode()] = self._check_health
-        self._listener = GrpcListener(GrpcTraffic(loop, settings.limits, self._on_call))
+        self._methods[CHECK_PATH] = self._check_health
+        self._health = Health(registry)
+        dialogs = dict.fromkeys(REFLECTION_PATHS, Reflection) | {WATCH_PATH: self._health.watch}
+        self._streams = StreamedCalls(loop, dialogs)
+        registry.watchers.append(self._streams.wake)
+        streamed = dict.fromkeys(dialogs, self._streams)
+        self._listener = GrpcListener(GrpcTraffic(loop, settings.limits, self._on_call, streamed))
         self._sock = self._bind()
         self.port = int(self._sock.getsockname()[1])
 
@@ -124,6 +132,8 @@ class GrpcServer:
         Args:
             timeout_s: Longest wait in seconds.
         """
+        self._health.stopping = True
+        self._streams.close()
         in_time = await self._listener.drain(timeout_s=timeout_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
         return in_time
@@ -141,7 +151,7 @@ class GrpcServer:
             return
         method = self._methods.get(call.head.path)
         if method is None:
-            call.fail(Code.UNIMPLEMENTED, f"Method not found: {call.head.path.decode('utf-8', 'replace')}")
+            call.fail(Code.UNIMPLEMENTED, why_unimplemented(call.head.path))
             return
         if self._in_progress >= self._settings.threads + self._settings.waiting:
             call.fail(Code.RESOURCE_EXHAUSTED, f"{self._in_progress} calls are in progress; try again later")
@@ -291,7 +301,7 @@ class GrpcServer:
         return get_model_status(parsed("GetModelStatusRequest", data), self._registry)
 
     def _check_health(self, data: bytes, _: float) -> Any:
-        return check_health(parsed("HealthCheckRequest", data), self._registry)
+        return self._health.check(parsed("HealthCheckRequest", data))
 
     def _reload_config(self, data: bytes, left_s: float) -> Any:
         request = parsed("ReloadConfigRequest", data)

@@ -1,12 +1,12 @@
 """Limits of a gRPC server, and the state that all its connections share."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill_serving._shared.http.limits import Limits
-from tidemill_serving.grpc_api.call import Call
+from tidemill_serving.grpc_api.call import Call, StreamedMethod
 
 STREAMS = 1000
 """Maximum number of concurrent calls of one connection. Further calls are refused, and clients send them again."""
@@ -45,7 +45,8 @@ class GrpcTraffic:
     Attributes:
         loop: The running event loop.
         limits: Limits of the HTTP/1.1 server that also apply here: sizes of heads and bodies, slow peers, connections.
-        on_call: Called with each complete call.
+        on_call: Called with each complete call, except those of streamed methods.
+        streamed: Methods that read or send streams, by path.
         buffered_bytes: Bytes of all messages in memory, received or still to be sent.
         ended: Set while there is no connection.
     """
@@ -53,6 +54,7 @@ class GrpcTraffic:
     loop: asyncio.AbstractEventLoop
     limits: Limits
     on_call: Callable[[Call], None]
+    streamed: Mapping[bytes, StreamedMethod] = field(default_factory=dict)
     connections: set[OpenConnection] = field(default_factory=set)
     buffered_bytes: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)

@@ -12,18 +12,17 @@ from typing import Any
 
 from tidemill_serving.engine.wheel import open_wheel, remove_hollow_package
 from tidemill_serving.messages.schema import (
-    DEPENDENCIES,
-    ENUMS,
     MAP,
     MESSAGES,
-    PACKAGE,
+    PROTOCOLS,
     PUBLISHED_MODULES,
     REPEATED,
+    SERVING,
+    Definitions,
     Field,
 )
 
-_FILE = "tidemill_serving/serving.proto"
-_SCALARS = ("bool", "float", "int32", "int64", "string", "uint32")
+_SCALARS = ("bool", "bytes", "float", "int32", "int64", "string", "uint32")
 _ENUM = "enum "
 _user_code = False  # whether this process runs code that may import tensorflow-serving-api
 
@@ -57,6 +56,23 @@ def messages() -> Messages:
     return Messages(shared | (_published() if published else _defined()))
 
 
+@cache
+def definition_pools() -> tuple[Any, ...]:
+    """Return the pools of descriptors that have all services and messages, which are defined by this call.
+
+    Not for processes that run user's code.
+    """
+    messages()
+    descriptor_pool = importlib.import_module("google.protobuf.descriptor_pool")
+    return descriptor_pool.Default(), _own_pool()
+
+
+@cache
+def _own_pool() -> Any:
+    """Return the pool of gRPC's own protocols; others of this process may define them, too."""
+    return importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
+
+
 def _published() -> dict[str, Any]:
     modules = [importlib.import_module(f"tensorflow_serving.apis.{name}_pb2") for name in PUBLISHED_MODULES]
     return {name: kind for each in modules for name, kind in vars(each).items() if name in MESSAGES}
@@ -65,24 +81,44 @@ def _published() -> dict[str, Any]:
 def _defined() -> dict[str, Any]:
     for each in ("any_pb2", "wrappers_pb2"):  # imported to register their messages in the pool
         importlib.import_module(f"google.protobuf.{each}")
-    descriptor_pb2, descriptor_pool, message_factory = (
-        importlib.import_module(f"google.protobuf.{each}")
-        for each in ("descriptor_pb2", "descriptor_pool", "message_factory")
+    default = importlib.import_module("google.protobuf.descriptor_pool").Default()
+    classes = _classes(SERVING, default)
+    for each in PROTOCOLS:
+        classes |= _classes(each, _own_pool())
+    return classes
+
+
+def _classes(file: Definitions, pool: Any) -> dict[str, Any]:
+    """Define a file in a pool; return the classes of its messages."""
+    descriptor_pb2, message_factory = (
+        importlib.import_module(f"google.protobuf.{each}") for each in ("descriptor_pb2", "message_factory")
     )
-    file = descriptor_pb2.FileDescriptorProto(
-        name=_FILE, package=PACKAGE, syntax="proto3", dependency=list(DEPENDENCIES)
+    made = descriptor_pb2.FileDescriptorProto(
+        name=file.name, package=file.package, syntax="proto3", dependency=list(file.imports)
     )
-    for name, values in ENUMS.items():
-        made = file.enum_type.add(name=name)
+    for name, values in file.enums.items():
+        enum = made.enum_type.add(name=name)
         for value, number in values.items():
-            made.value.add(name=value, number=number)
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
+            enum.value.add(name=value, number=number)
+    for name, fields in file.messages.items():
+        message = made.message_type.add(name=name)
         for field in fields:
-            _add_field(message, field, owner=f"{PACKAGE}.{name}")
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES}
+            _add_field(message, field, owner=f"{file.package}.{name}")
+    for name, methods in file.services.items():
+        service = made.service.add(name=name)
+        for method in methods:
+            service.method.add(
+                name=method.name,
+                input_type=f".{file.package}.{method.asks}",
+                output_type=f".{file.package}.{method.answers}",
+                client_streaming=method.asks_often,
+                server_streaming=method.answers_often,
+            )
+    pool.AddSerializedFile(made.SerializeToString())
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))
+        for name in file.messages
+    }
 
 
 def _add_field(message: Any, field: Field, *, owner: str) -> None:

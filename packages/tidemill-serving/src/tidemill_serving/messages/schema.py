@@ -4,10 +4,53 @@ Messages and enumerations that are published as nested types are listed here at 
 neither the wire format nor the text format contains the declaring message.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
 PACKAGE = "tensorflow.serving"
 REPEATED, MAP = "repeated", "map"
 Field = tuple[str, int, str, str]
 """Name, number, type, label: empty, `REPEATED`, `MAP`, or the name of a oneof."""
+
+
+class Method(NamedTuple):
+    """Method of a service.
+
+    Attributes:
+        asks: Name of the request's message.
+        answers: Name of the answer's message.
+        asks_often: Whether the request is a stream.
+        answers_often: Whether the answer is a stream.
+    """
+
+    name: str
+    asks: str
+    answers: str
+    asks_often: bool = False
+    answers_often: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definitions:
+    """Content of one file of definitions.
+
+    Attributes:
+        name: Name of the file.
+        package: Package of everything in it.
+        messages: Fields of the messages.
+        enums: Numbers of the enumerations.
+        services: Methods of the services.
+        imports: Files that it imports.
+    """
+
+    name: str
+    package: str
+    messages: Mapping[str, tuple[Field, ...]]
+    enums: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    services: Mapping[str, tuple[Method, ...]] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+
 
 _TENSOR = "tensorflow.TensorProto"
 _EXAMPLE = "tensorflow.Example"
@@ -15,7 +58,7 @@ _SPEC = f"{PACKAGE}.ModelSpec"
 _INTEGER = "google.protobuf.Int64Value"
 _POLICY = "ServableVersionPolicy"
 
-DEPENDENCIES = (
+_IMPORTS = (
     "google/protobuf/any.proto",
     "google/protobuf/wrappers.proto",
     "tensorflow/core/example/example.proto",
@@ -134,19 +177,112 @@ _FILES: dict[str, tuple[Field, ...]] = {
     ),
     "PrometheusConfig": (("enable", 1, "bool", ""), ("path", 2, "string", "")),
     "MonitoringConfig": (("prometheus_config", 1, f"{PACKAGE}.PrometheusConfig", ""),),
+    "SSLConfig": (
+        ("server_key", 1, "string", ""),
+        ("server_cert", 2, "string", ""),
+        ("custom_ca", 3, "string", ""),
+        ("client_verify", 4, "bool", ""),
+    ),
 }
 
-_HEALTH: dict[str, tuple[Field, ...]] = {
-    "HealthCheckRequest": (("service", 1, "string", ""),),
-    "HealthCheckResponse": (("status", 1, "int32", ""),),
-}
-"""Messages of grpc.health.v1; the wire format does not contain their package."""
+MESSAGES: dict[str, tuple[Field, ...]] = _PREDICTION | _MANAGEMENT | _FILES
+"""TF Serving's messages by name."""
 
-MESSAGES: dict[str, tuple[Field, ...]] = _PREDICTION | _MANAGEMENT | _FILES | _HEALTH
-"""Messages by name."""
+SERVING = Definitions(
+    name="tidemill_serving/serving.proto",
+    package=PACKAGE,
+    messages=MESSAGES,
+    enums={
+        "VersionState": {"UNKNOWN": 0, "START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50},
+        "ModelType": {"MODEL_TYPE_UNSPECIFIED": 0, "TENSORFLOW": 1, "OTHER": 2},
+    },
+    services={
+        "PredictionService": (
+            Method("Classify", "ClassificationRequest", "ClassificationResponse"),
+            Method("Regress", "RegressionRequest", "RegressionResponse"),
+            Method("Predict", "PredictRequest", "PredictResponse"),
+            Method("MultiInference", "MultiInferenceRequest", "MultiInferenceResponse"),
+            Method("GetModelMetadata", "GetModelMetadataRequest", "GetModelMetadataResponse"),
+        ),
+        "ModelService": (
+            Method("GetModelStatus", "GetModelStatusRequest", "GetModelStatusResponse"),
+            Method("HandleReloadConfigRequest", "ReloadConfigRequest", "ReloadConfigResponse"),
+        ),
+    },
+    imports=_IMPORTS,
+)
+"""TF Serving's definitions."""
 
-ENUMS: dict[str, dict[str, int]] = {
-    "VersionState": {"UNKNOWN": 0, "START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50},
-    "ModelType": {"MODEL_TYPE_UNSPECIFIED": 0, "TENSORFLOW": 1, "OTHER": 2},
-}
+
+_HEALTH = "grpc.health.v1"
+
+
+def _reflection(version: str) -> Definitions:
+    package = f"grpc.reflection.{version}"
+    return Definitions(
+        name=f"grpc/reflection/{version}/reflection.proto",
+        package=package,
+        messages={
+            "ServerReflectionRequest": (
+                ("host", 1, "string", ""),
+                ("file_by_filename", 3, "string", "message_request"),
+                ("file_containing_symbol", 4, "string", "message_request"),
+                ("file_containing_extension", 5, f"{package}.ExtensionRequest", "message_request"),
+                ("all_extension_numbers_of_type", 6, "string", "message_request"),
+                ("list_services", 7, "string", "message_request"),
+            ),
+            "ExtensionRequest": (("containing_type", 1, "string", ""), ("extension_number", 2, "int32", "")),
+            "ServerReflectionResponse": (
+                ("valid_host", 1, "string", ""),
+                ("original_request", 2, f"{package}.ServerReflectionRequest", ""),
+                ("file_descriptor_response", 4, f"{package}.FileDescriptorResponse", "message_response"),
+                ("all_extension_numbers_response", 5, f"{package}.ExtensionNumberResponse", "message_response"),
+                ("list_services_response", 6, f"{package}.ListServiceResponse", "message_response"),
+                ("error_response", 7, f"{package}.ErrorResponse", "message_response"),
+            ),
+            "FileDescriptorResponse": (("file_descriptor_proto", 1, "bytes", REPEATED),),
+            "ExtensionNumberResponse": (("base_type_name", 1, "string", ""), ("extension_number", 2, "int32", REPEATED)),
+            "ListServiceResponse": (("service", 1, f"{package}.ServiceResponse", REPEATED),),
+            "ServiceResponse": (("name", 1, "string", ""),),
+            "ErrorResponse": (("error_code", 1, "int32", ""), ("error_message", 2, "string", "")),
+        },
+        services={
+            "ServerReflection": (
+                Method(
+                    "ServerReflectionInfo",
+                    "ServerReflectionRequest",
+                    "ServerReflectionResponse",
+                    asks_often=True,
+                    answers_often=True,
+                ),
+            )
+        },
+    )
+
+
+PROTOCOLS = (
+    Definitions(
+        name="grpc/health/v1/health.proto",
+        package=_HEALTH,
+        messages={
+            "HealthCheckRequest": (("service", 1, "string", ""),),
+            "HealthCheckResponse": (("status", 1, f"enum {_HEALTH}.ServingStatus", ""),),
+        },
+        enums={"ServingStatus": {"UNKNOWN": 0, "SERVING": 1, "NOT_SERVING": 2, "SERVICE_UNKNOWN": 3}},
+        services={
+            "Health": (
+                Method("Check", "HealthCheckRequest", "HealthCheckResponse"),
+                Method("Watch", "HealthCheckRequest", "HealthCheckResponse", answers_often=True),
+            )
+        },
+    ),
+    _reflection("v1"),
+    _reflection("v1alpha"),
+)
+"""Definitions of gRPC's own protocols."""
+
+ENUMS = {name: numbers for file in (SERVING, *PROTOCOLS) for name, numbers in file.enums.items()}
 """Enumerations by name."""
+
+SERVICES = tuple(f"{file.package}.{name}" for file in (SERVING, *PROTOCOLS) for name in file.services)
+"""Full names of the services."""
