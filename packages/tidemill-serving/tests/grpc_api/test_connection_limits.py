@@ -6,138 +6,40 @@ The random frames take ``FUZZ_S`` seconds, as those of test_hostile_calls.py.
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
+from connection_in_memory import GREETING, Clock, Echo, Peer, Transport
 from frames_of_clients import (
     CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     ENHANCE_YOUR_CALM,
-    GOAWAY,
     HEADERS,
     PING,
+    PREDICT,
     PREFACE,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
-    Frame,
     block,
     frame,
     number,
     prefixed,
     setting,
-    split,
 )
 from hpack import Decoder
 
-from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.errors import Code
-from tidemill_serving.grpc_api.call import Call
 from tidemill_serving.grpc_api.connection import GrpcConnection
-from tidemill_serving.grpc_api.traffic import IDLE_S, GrpcTraffic
+from tidemill_serving.grpc_api.streaming import StreamedCalls
+from tidemill_serving.grpc_api.traffic import IDLE_S
 
 FUZZ_S = float(os.environ.get("FUZZ_S", "2"))
 INTERNAL_ERROR = 2
-GREETING = PREFACE + frame(SETTINGS, 0, 0)
 OPEN = frame(HEADERS, END_HEADERS, 1, block())
-
-
-class Clock:
-    """The part of an event loop that connections use."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.ready: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-
-    def time(self) -> float:
-        return self.now_s
-
-    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> None:
-        self.ready.append((callback, arguments))
-
-    def turn(self) -> None:
-        ready, self.ready = self.ready, []
-        for callback, arguments in ready:
-            callback(*arguments)
-
-
-class Transport:
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.is_open = True
-        self.reads = True
-
-    def is_closing(self) -> bool:
-        return not self.is_open
-
-    def write(self, data: bytes) -> None:
-        assert self.is_open
-        self.written += data
-
-    def write_eof(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.is_open = False
-
-    abort = close
-
-    def pause_reading(self) -> None:
-        self.reads = False
-
-    def resume_reading(self) -> None:
-        self.reads = True
-
-
-class Peer:
-    """A connection that answers each call with the call's own message, or waits if the test requests it."""
-
-    def __init__(self, *, waits: bool = False, **limits: Any) -> None:
-        self.clock = Clock()
-        self.calls: list[Call] = []
-        self.waits = waits
-        loop: Any = self.clock
-        self.traffic = GrpcTraffic(loop, Limits(**limits), self.on_call)
-        self.transport = Transport()
-        self.connection = GrpcConnection(self.traffic)
-        transport: Any = self.transport
-        self.connection.connection_made(transport)
-
-    def on_call(self, call: Call) -> None:
-        self.calls.append(call)
-        if not self.waits:
-            call.answer(b"".join(call.parts))
-
-    def send(self, data: bytes) -> None:
-        self.connection.data_received(data)
-        self.clock.turn()
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass, second by second as the listener does."""
-        for _ in range(round(seconds)):
-            self.clock.now_s += 1
-            self.connection.tick(self.clock.now_s)
-            self.clock.turn()
-
-    @property
-    def frames(self) -> list[Frame]:
-        return list(split(self.transport.written))
-
-    @property
-    def codes(self) -> list[int]:
-        """The error codes of all GOAWAY frames."""
-        return [int.from_bytes(each.payload[4:8], "big") for each in self.frames if each.kind == GOAWAY]
-
-    def lose(self) -> None:
-        """End the connection; nothing of it may be left."""
-        self.connection.connection_lost(None)
-        assert not self.traffic.buffered_bytes
-        assert not self.traffic.connections
 
 
 def test_a_client_without_a_preface_is_disconnected() -> None:
@@ -308,7 +210,10 @@ def test_no_frames_cause_a_defect_or_leave_state_behind(capsys: pytest.CaptureFi
     chance = random.Random(22)
     answered = ended = 0
     for turn in for_a_while():
-        peer = Peer(waits=turn % 3 == 0)
+        clock = Clock()
+        streams = StreamedCalls(cast("Any", clock), {PREDICT.encode(): Echo})
+        streamed = {PREDICT.encode(): streams} if turn % 2 else {}
+        peer = Peer(waits=turn % 3 == 0, clock=clock, streamed=streamed)
         data = damaged(b"".join(conversation(chance)), chance)
         if turn % 20:
             data = GREETING + data
@@ -335,6 +240,7 @@ def test_no_frames_cause_a_defect_or_leave_state_behind(capsys: pytest.CaptureFi
         ended += bool(peer.codes)
         peer.wait(40)
         peer.lose()
+        assert streams.num_open == 0
     assert answered > 100
     assert ended > 20
     assert capsys.readouterr().err == ""

@@ -86,8 +86,7 @@ def test_watch_follows_a_model_that_comes_and_goes_and_the_end_of_the_server(
     assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
     changes = []
     with pytest.raises(grpc.RpcError) as failure:
-        for each in whole:
-            changes.append(each.status)
+        changes.extend(each.status for each in whole)
     assert changes[-1] == NOT_SERVING
     assert all(one != other for one, other in itertools.pairwise(changes))
     assert failure.value.code() is grpc.StatusCode.UNAVAILABLE

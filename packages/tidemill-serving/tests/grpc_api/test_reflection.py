@@ -90,7 +90,9 @@ def test_requests_of_one_stream_are_answered_in_turn(client: Client, version: st
     requests = [Request(list_services="*"), *(Request(file_containing_symbol=each) for each in symbols)]
     requests += [Request(file_by_filename="tensorflow/core/framework/tensor.proto"), Request(), Request(host="me")]
     requests += [Request(all_extension_numbers_of_type="tensorflow.TensorProto")]
-    requests += [Request(file_containing_extension={"containing_type": "tensorflow.TensorProto", "extension_number": 5})]
+    requests += [
+        Request(file_containing_extension={"containing_type": "tensorflow.TensorProto", "extension_number": 5})
+    ]
     answers = reflect(client, *requests, version=version)
     assert [each.original_request for each in answers] == requests
     assert [each.name for each in answers[0].list_services_response.service] == SERVICES

@@ -44,6 +44,11 @@ class StreamedCalls:
         self._open: dict[Call, tuple[Dialog, asyncio.TimerHandle | None]] = {}
         self._woken = self._closed = False
 
+    @property
+    def num_open(self) -> int:
+        """Number of calls in progress."""
+        return len(self._open)
+
     def advance(self, call: Call) -> None:
         """Do what can be done now: read messages and send messages.
 
@@ -55,7 +60,7 @@ class StreamedCalls:
         for _ in range(_MESSAGES_AT_ONCE):
             if call.is_over or len(call.pending):
                 return
-            dialog, _timer = self._open[call]
+            dialog = self._open[call][0]
             try:
                 message = dialog.next()
             except Exception as error:  # noqa: BLE001  # an error of one call must not stop the server

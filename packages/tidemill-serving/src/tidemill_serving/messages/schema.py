@@ -241,7 +241,10 @@ def _reflection(version: str) -> Definitions:
                 ("error_response", 7, f"{package}.ErrorResponse", "message_response"),
             ),
             "FileDescriptorResponse": (("file_descriptor_proto", 1, "bytes", REPEATED),),
-            "ExtensionNumberResponse": (("base_type_name", 1, "string", ""), ("extension_number", 2, "int32", REPEATED)),
+            "ExtensionNumberResponse": (
+                ("base_type_name", 1, "string", ""),
+                ("extension_number", 2, "int32", REPEATED),
+            ),
             "ListServiceResponse": (("service", 1, f"{package}.ServiceResponse", REPEATED),),
             "ServiceResponse": (("name", 1, "string", ""),),
             "ErrorResponse": (("error_code", 1, "int32", ""), ("error_message", 2, "string", "")),
