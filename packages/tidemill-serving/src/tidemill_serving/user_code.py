@@ -19,7 +19,8 @@ from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry
 
 if TYPE_CHECKING:
-    from tidemill_serving.grpc_api.server import GrpcServer, Reload
+    from tidemill_serving.grpc_api.methods import Reload
+    from tidemill_serving.grpc_api.server import GrpcServer
 
 _LOOPBACK = "127.0.0.1"
 

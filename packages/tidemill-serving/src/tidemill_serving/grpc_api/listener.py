@@ -2,9 +2,13 @@
 
 import asyncio
 import socket
+from collections.abc import Iterable
+from contextlib import suppress
 
+from tidemill_serving.errors import StartFailed
 from tidemill_serving.grpc_api.connection import GrpcConnection
 from tidemill_serving.grpc_api.traffic import GrpcTraffic
+from tidemill_serving.http.listener import bind_tcp
 
 _BACKLOG = 2048
 _TICK_S = 1.0
@@ -69,3 +73,19 @@ class GrpcListener:
         for connection in list(self._traffic.connections):
             connection.tick(now_s)
         self._ticker = self._traffic.loop.call_later(_TICK_S, self._tick)
+
+
+def bind_first(host: str, ports: Iterable[int]) -> socket.socket:
+    """Bind a TCP socket to the first free port.
+
+    Args:
+        host: Address to listen on.
+        ports: Ports to try, in order; 0 means any free port.
+
+    Raises:
+        StartFailed: None of the ports is free.
+    """
+    for port in ports:
+        with suppress(StartFailed):
+            return bind_tcp(host, port)
+    raise StartFailed(f"cannot listen for gRPC on {host}: no port of {ports} is free")

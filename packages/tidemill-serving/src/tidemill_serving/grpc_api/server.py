@@ -7,49 +7,33 @@ Calls that arrive in one turn of the event loop share a run of the model (`batch
 import asyncio
 import concurrent.futures
 import functools
-import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.batching import Job
-from tidemill_serving.engine import Array, Signature
-from tidemill_serving.errors import Code, RequestError, StartFailed, failed_precondition, invalid
+from tidemill_serving.engine import Array
+from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.grpc_api.call import TOO_LATE, Call, status_of
-from tidemill_serving.grpc_api.examples import classify, multi_inference, regress
-from tidemill_serving.grpc_api.health import CHECK_PATH, WATCH_PATH, Health
-from tidemill_serving.grpc_api.listener import GrpcListener
-from tidemill_serving.grpc_api.lookup import Run, lease, parsed, target
-from tidemill_serving.grpc_api.models import get_model_metadata, get_model_status
-from tidemill_serving.grpc_api.prediction import Prepared, num_values, predict, prepare, respond
+from tidemill_serving.grpc_api.health import WATCH_PATH, Health
+from tidemill_serving.grpc_api.listener import GrpcListener, bind_first
+from tidemill_serving.grpc_api.lookup import parsed, target
+from tidemill_serving.grpc_api.methods import PREDICT_PATH, Answer, Reload, UnaryMethods
+from tidemill_serving.grpc_api.prediction import Prepared, num_values, prepare, respond
 from tidemill_serving.grpc_api.reflection import REFLECTION_PATHS, Reflection
 from tidemill_serving.grpc_api.refusals import why_unimplemented
 from tidemill_serving.grpc_api.streaming import StreamedCalls
 from tidemill_serving.grpc_api.traffic import GrpcTraffic
-from tidemill_serving.http.listener import bind_tcp
 from tidemill_serving.messages.definitions import messages
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.registry import Registry, Servable
 
-_PREDICTION = "/tensorflow.serving.PredictionService/"
-_MODELS = "/tensorflow.serving.ModelService/"
-_PREDICT = f"{_PREDICTION}Predict".encode()
 # Larger requests would block the event loop too long, so threads process them.
 _HERE_BYTES = 16_384
 _HERE_VALUES = 16_384
 
-Reload = Callable[[Any], Coroutine[Any, Any, None]]
-"""Replaces the served models with those of a ModelServerConfig message; raises RequestError."""
-_Answer = Callable[[bytes, float], Any]
-_RUNNING: dict[str, tuple[str, Callable[[Any, Servable, Run], Any]]] = {
-    "Predict": ("PredictRequest", predict),
-    "Classify": ("ClassificationRequest", classify),
-    "Regress": ("RegressionRequest", regress),
-    "MultiInference": ("MultiInferenceRequest", multi_inference),
-}
 _CLOCK_S = 0.001  # how finely the event loop's clock counts: less time than this is none
 
 
@@ -103,23 +87,19 @@ class GrpcServer:
         self._metrics = metrics
         self._loop = loop
         self._settings = settings
-        self._reload = reload
         self._threads = concurrent.futures.ThreadPoolExecutor(settings.threads, thread_name_prefix="grpc")
         self._in_progress = 0
-        self._methods: dict[bytes, _Answer] = {
-            f"{_PREDICTION}{name}".encode(): functools.partial(self._run_method, name) for name in _RUNNING
-        }
-        self._methods[f"{_PREDICTION}GetModelMetadata".encode()] = self._metadata
-        self._methods[f"{_MODELS}GetModelStatus".encode()] = self._status
-        self._methods[f"{_MODELS}HandleReloadConfigRequest".encode()] = self._reload_config
-        self._methods[CHECK_PATH] = self._check_health
         self._health = Health(registry)
+        unary = UnaryMethods(
+            *(registry, metrics), loop=loop, health=self._health, as_content=settings.as_content, reload=reload
+        )
+        self._methods = unary.by_path
         dialogs = dict.fromkeys(REFLECTION_PATHS, Reflection) | {WATCH_PATH: self._health.watch}
         self._streams = StreamedCalls(loop, dialogs)
         registry.watchers.append(self._streams.wake)
         streamed = dict.fromkeys(dialogs, self._streams)
         self._listener = GrpcListener(GrpcTraffic(loop, settings.limits, self._on_call, streamed))
-        self._sock = self._bind()
+        self._sock = bind_first(settings.host, settings.ports)
         self.port = int(self._sock.getsockname()[1])
 
     async def start(self) -> None:
@@ -138,12 +118,6 @@ class GrpcServer:
         self._threads.shutdown(wait=False, cancel_futures=True)
         return in_time
 
-    def _bind(self) -> socket.socket:
-        for port in self._settings.ports:
-            with suppress(StartFailed):
-                return bind_tcp(self._settings.host, port)
-        raise StartFailed(f"cannot listen for gRPC on {self._settings.host}: no port of {self._settings.ports} is free")
-
     def _on_call(self, call: Call) -> None:
         """Start to process a complete call."""
         if call.head.timeout_fault:
@@ -160,7 +134,7 @@ class GrpcServer:
             call.fail(Code.DEADLINE_EXCEEDED, TOO_LATE)
             return
         small = call.size_bytes <= _HERE_BYTES and not call.is_compressed
-        if not (small and call.head.path == _PREDICT and self._predict_here(call)):
+        if not (small and call.head.path == PREDICT_PATH and self._predict_here(call)):
             self._in_thread(call, functools.partial(self._called, method, call))
 
     # --- on the event loop ----------------------------------------------------------------------------------------
@@ -259,79 +233,12 @@ class GrpcServer:
         else:
             call.answer(answer)
 
-    def _called(self, method: _Answer, call: Call) -> bytes:
+    def _called(self, method: Answer, call: Call) -> bytes:
         left_s = self._left_s(call)
         if left_s <= _CLOCK_S:
             raise TimeoutError
         message = call.message(limit_bytes=self._settings.limits.body_bytes)
         return bytes(method(message, left_s).SerializeToString())
-
-    def _run_method(self, name: str, data: bytes, left_s: float) -> Any:
-        kind, method = _RUNNING[name]
-        request = parsed(kind, data)
-        if kind == "MultiInferenceRequest" and not request.tasks:
-            raise invalid("Inference request must contain at least one task.")
-        named = request.tasks[0] if kind == "MultiInferenceRequest" else request
-        begin_s = time.perf_counter()
-        servable = lease(named, self._registry)
-        status = Code.INTERNAL
-        try:
-            run = functools.partial(self._run, servable, name, left_s)
-            if method is predict:
-                response = predict(request, servable, run, as_content=self._settings.as_content)
-            else:
-                response = method(request, servable, run)
-            status = Code.OK
-        except RequestError as error:
-            status = error.code
-            raise
-        except TimeoutError:
-            status = Code.DEADLINE_EXCEEDED
-            raise
-        finally:
-            servable.leases.leave()
-            latency_s = time.perf_counter() - begin_s
-            self._metrics.request(servable.version.name, name, "GRPC", status=status.name, latency_s=latency_s)
-        return response
-
-    def _metadata(self, data: bytes, _: float) -> Any:
-        return get_model_metadata(parsed("GetModelMetadataRequest", data), self._registry)
-
-    def _status(self, data: bytes, _: float) -> Any:
-        return get_model_status(parsed("GetModelStatusRequest", data), self._registry)
-
-    def _check_health(self, data: bytes, _: float) -> Any:
-        return self._health.check(parsed("HealthCheckRequest", data))
-
-    def _reload_config(self, data: bytes, left_s: float) -> Any:
-        request = parsed("ReloadConfigRequest", data)
-        if self._reload is None:
-            raise failed_precondition(
-                "the models of this server come from archives; only a server started with a configuration reloads it"
-            )
-        reload = asyncio.run_coroutine_threadsafe(self._reload(request.config), self._loop)
-        reload.result(left_s)
-        response = messages().ReloadConfigResponse()
-        response.status.error_code = Code.OK.number
-        return response
-
-    def _run(
-        self, servable: Servable, api: str, timeout_s: float, signature: Signature, feeds: list[Array]
-    ) -> list[Array]:
-        begin_s = time.perf_counter()
-        runner = servable.runners[signature.key]
-        job = Job(feeds, lambda outputs: None)
-        if runner.takes_here(job):
-            outputs = runner.run_here(job)
-        else:
-            result: concurrent.futures.Future[list[Array] | RequestError] = concurrent.futures.Future()
-            job.done = result.set_result
-            self._loop.call_soon_threadsafe(runner.submit, job)
-            outputs = result.result(timeout_s)
-        self._metrics.run(servable.version.name, api, rows=(job.rows,), latency_s=time.perf_counter() - begin_s)
-        if isinstance(outputs, RequestError):
-            raise outputs
-        return outputs
 
     def _left_s(self, call: Call) -> float:
         """Return the time until a call's deadline, in seconds."""
