@@ -8,8 +8,10 @@ code.
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,14 @@ _MODULES = """\
 where AWS's package is not installed, or where its version lacks the module. Where AWS's package has a module, that is
 used. Arguments and requests are those of version 2, with the older names of version 1;
 [Compatibility](../compatibility.md#every-member) has every argument.
+"""
+_FLAGS = """\
+# Flags of the model server
+
+`tensorflow_model_server` takes the flags of TensorFlow Serving 2.19 to 2.21, as `--flag=value` or `--flag value`, with
+underscores or hyphens. An unknown flag is an error that names the nearest one. A flag *without effect* is accepted, and
+the log says why it does nothing. A *refused* flag is an error with the reason, unless it has its default value.
+[How to replace an image](../how-to/replace-a-tensorflow-serving-image.md) shows the command.
 """
 _INSTEAD = """\
 ## What is not there
@@ -154,7 +164,32 @@ def _notes(model: type) -> dict[str, str]:
     return found
 
 
-PAGES = {"options.md": options, "settings.md": settings, "sagemaker-modules.md": modules}
+def flags() -> str:
+    """Return the page of flags of the model server's command."""
+    return "\n".join((_MARK, _FLAGS, *_flag_table(), ""))
+
+
+def _flag_table() -> Iterator[str]:
+    yield from ("| flag | default | | |", "|---|---|---|---|")
+    for flag in _flag_module().FLAGS:
+        default = f"`{flag.default}`" if flag.default else ""
+        yield f"| `--{flag.name}` | {default} | {flag.effect} | {_cell(flag.note)} |"
+
+
+def _flag_module() -> Any:
+    """Import the table, which needs none of the server's packages: they are not in this environment."""
+    source = str(DIRECTORY.parents[1] / "packages/tidemill-serving/src")
+    if source not in sys.path:
+        sys.path.append(source)
+    return importlib.import_module("tidemill_serving.flags")
+
+
+PAGES = {
+    "model-server-flags.md": flags,
+    "options.md": options,
+    "settings.md": settings,
+    "sagemaker-modules.md": modules,
+}
 """The generated pages by file name, in `docs/reference`."""
 
 

@@ -102,7 +102,7 @@ DEEP = b"[" * 61 + b'"a"' + b"]" * 61
         (
             raw(b"/invocations", headers=JSON_TYPE + b"X-Amzn-SageMaker-Custom-Attributes: tfs-method=classify\r\n"),
             400,
-            "Expected the input Tensor x of the signature serving_default to be a string",
+            "Expecting 'examples' to be list/array",
         ),
     ],
     ids=lambda value: "" if isinstance(value, bytes) else str(value)[:40],
@@ -121,8 +121,8 @@ def test_a_hostile_request_gets_an_error_with_the_reason(
         raw(headers=GZIP, body=gzip.compress(BODY[:5]) + gzip.compress(BODY[5:])),
         raw(b"http://h" + PREDICT),
         raw(b"/invocations", headers=JSON_TYPE + b"Accept: ,application/json\r\n"),
-        raw(body=b'{"instances": [0], "instances": [1]}'),
-        raw(body=b'{"instances": [0], "instances": [1]}' + b" " * 300),
+        raw(body=b'{"instances": [1], "instances": [0]}'),
+        raw(body=b'{"instances": [1], "instances": [0]}' + b" " * 300),
     ],
 )
 def test_an_unusual_request_is_answered(server: Server, request_bytes: bytes) -> None:

@@ -244,6 +244,24 @@ def test_a_bad_request_has_the_text_of_tensorflow_serving(
     assert server.predict("half_plus", {"instances": [1]}).status == 200
 
 
+def test_of_several_equal_keys_the_first_is_used(server: Server) -> None:
+    for model, first, both in (
+        ("half_plus", '{"instances": [2.0]}', '{"instances": [2.0], "instances": ["a"]}'),
+        ("half_plus", '{"instances": [{"x": 2.0}]}', '{"instances": [{"x": 2.0, "x": "a"}]}'),
+        ("two_inputs", '{"inputs": {"a": [1], "b": [[1, 2]]}}', '{"inputs": {"a": [1], "b": [[1, 2]], "a": [9]}}'),
+        (
+            "two_inputs",
+            '{"instances": [{"a": 1, "b": [1, 2]}, {"a": 3, "b": [1, 2]}]}',
+            '{"instances": [{"a": 1, "b": [1, 2]}, {"a": 3, "b": [1, 2], "a": 9}]}',
+        ),
+    ):
+        wanted = server.predict(model, first)
+        assert wanted.status == 200
+        assert server.predict(model, both).body == wanted.body
+    refused = server.predict("half_plus", '{"signature_name": "s", "instances": [1], "signature_name": ""}')
+    assert refused.error.startswith('Serving signature name: "s" not found')
+
+
 def test_outputs_without_rows_are_refused_in_row_form(server: Server) -> None:
     for signature, text in (
         ("scalar", "Tensor name: mean has no shape information "),

@@ -72,7 +72,8 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     _add(group, "--model-config-file", type=Path, help=config)
     poll = "seconds between looks at that file; 0 looks once"
     _add(group, "--model-config-file-poll-wait-seconds", type=float, default=0.0, help=poll)
-    _add(group, "--model-base-path", type=Path, help="directory of the versions of the only model")
+    base = "directory of the versions of the only model, or s3://BUCKET/PREFIX"
+    _add(group, "--model-base-path", help=base)
     _add(group, "--model-name", default="default", help="name of the only model (default: default)")
     poll = "seconds between looks at the directories of versions; 0 looks once (default: 1)"
     _add(group, "--file-system-poll-wait-seconds", type=float, default=1.0, help=poll)

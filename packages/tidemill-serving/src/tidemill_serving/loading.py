@@ -52,7 +52,12 @@ class Loader:
             StartFailed: The version cannot be loaded, or one of its warm-up requests fails.
         """
         begin = time.monotonic()
-        model = self.engine.load(version.path)
+        try:
+            model = self.engine.load(version.path)
+        except BaseException:
+            self.metrics.load(str(version.path), status="fail", latency_s=time.monotonic() - begin)
+            raise
+        self.metrics.load(str(version.path), status="success", latency_s=time.monotonic() - begin)
         try:
             batching = self.batching(version)
             runners = {key: self._runner(version, model, key, batching) for key in model.signatures}
@@ -87,10 +92,15 @@ class Loader:
             placed=placed,
         )
 
-    async def load_beside(self, versions: Sequence[ModelVersion]) -> list[Servable]:
+    async def load_beside(
+        self, versions: Sequence[ModelVersion], *, load: Callable[[ModelVersion], Servable] | None = None
+    ) -> list[Servable]:
         """Load versions on a thread while the server serves others.
 
         The server does not wait for the thread at shutdown; versions loaded after a cancellation are freed.
+
+        Args:
+            load: Loads one version on the thread. Default: `load`.
 
         Raises:
             StartFailed: As for `load`; versions loaded before the failed one are freed.
@@ -106,14 +116,14 @@ class Loader:
             if error is not None and not result.done():
                 result.set_exception(error)
 
-        def load() -> None:
+        def load_all() -> None:
             loaded: list[Servable] = []
             failure: BaseException | None = None
             try:
-                loaded.extend(map(self.load, versions))  # also keeps versions loaded before one that fails
+                loaded.extend(map(load or self.load, versions))  # also keeps versions loaded before one that fails
             except BaseException as error:  # noqa: BLE001  # it is raised by the await of the versions
                 failure = error
             self.loop.call_soon_threadsafe(conclude, loaded, failure)
 
-        threading.Thread(target=load, name="load", daemon=True).start()
+        threading.Thread(target=load_all, name="load", daemon=True).start()
         return await result

@@ -10,11 +10,27 @@ from collections.abc import Iterator, Sequence
 DEFAULT_PATH = "/monitoring/prometheus/metrics"
 """Default path of TF Serving's metrics."""
 PROMETHEUS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-_PREFIX = ":tensorflow:serving:"
+_PREFIX = ":tensorflow:"
 _LATENCY_BOUNDS = tuple(10 * 1.8**power for power in range(33))  # microseconds
 _QUEUE_BOUNDS = tuple(100 * 1.2**power for power in range(52))  # microseconds
 _EXAMPLE_BOUNDS = tuple(float(2**power) for power in range(15))
 _RUNTIME = "TF1"
+_COUNTERS = (
+    "cc:saved_model:load_attempt_count",
+    "cc:saved_model:load_latency",
+    "serving:batching_session:wrapped_run_count",
+    "serving:model_warmup_records_read",
+    "serving:request_count",
+    "serving:request_example_count_total",
+    "serving:request_log_count",
+)
+_HISTOGRAMS = (
+    "serving:batching_session:queuing_latency",
+    "serving:model_warmup_latency",
+    "serving:request_example_counts",
+    "serving:request_latency",
+    "serving:runtime_latency",
+)
 _Labels = tuple[tuple[str, str], ...]
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -56,8 +72,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counters: dict[str, dict[_Labels, _Counter]] = {}
-        self._histograms: dict[str, dict[_Labels, _Histogram]] = {}
+        # All names are there from the start: a monitor that finds none takes the server for another one.
+        self._counters: dict[str, dict[_Labels, _Counter]] = {name: {} for name in _COUNTERS}
+        self._histograms: dict[str, dict[_Labels, _Histogram]] = {name: {} for name in _HISTOGRAMS}
         # Caches the series of `request` and `run` by their arguments: both functions are called for each request.
         self._of_requests: dict[tuple[str, str, str, str], tuple[_Counter, _Histogram]] = {}
         self._of_runs: dict[tuple[str, str], tuple[_Histogram, _Histogram, _Counter]] = {}
@@ -95,6 +112,18 @@ class Metrics:
                 examples.add(each)
             total.value += sum(rows)
 
+    def load(self, path: str, *, status: str, latency_s: float) -> None:
+        """Record an attempt to load a version.
+
+        Args:
+            status: ``success`` or ``fail``.
+            latency_s: Duration of the attempt.
+        """
+        model = ("model_path", path)
+        with self._lock:
+            self._counter("cc:saved_model:load_attempt_count", (model, ("status", status))).value += 1
+            self._counter("cc:saved_model:load_latency", (model,)).value += round(latency_s * 1e6)
+
     def warm_up(self, path: str, *, requests: int, latency_s: float) -> None:
         """Record the warm-up of a version.
 
@@ -104,8 +133,18 @@ class Metrics:
         """
         with self._lock:
             labels = (("model_path", path), ("status", "OK"))
-            self._histogram("model_warmup_latency", labels, _LATENCY_BOUNDS).add(latency_s * 1e6)
-            self._counter("model_warmup_records_read", (("model_path", path),)).value += requests
+            self._histogram("serving:model_warmup_latency", labels, _LATENCY_BOUNDS).add(latency_s * 1e6)
+            self._counter("serving:model_warmup_records_read", (("model_path", path),)).value += requests
+
+    def logged(self, model: str, *, status: str) -> None:
+        """Record a request that was written to a log of requests, or could not be.
+
+        Args:
+            model: The model's name.
+            status: Name of a status code.
+        """
+        with self._lock:
+            self._counter("serving:request_log_count", (("model_name", model), ("status_code", status))).value += 1
 
     def batch(self, thread_pool: str, *, waits_s: Sequence[float]) -> None:
         """Record a batch that starts.
@@ -116,43 +155,43 @@ class Metrics:
         """
         with self._lock:
             labels = (("thread_pool_name", thread_pool),)
-            waits = self._histogram("batching_session:queuing_latency", labels, _QUEUE_BOUNDS)
+            waits = self._histogram("serving:batching_session:queuing_latency", labels, _QUEUE_BOUNDS)
             for wait_s in waits_s:
                 waits.add(wait_s * 1e6)
 
     def batch_run(self) -> None:
         """Record a run of a model for a batch, or for a part of one."""
         with self._lock:
-            self._counter("batching_session:wrapped_run_count", ()).value += 1
+            self._counter("serving:batching_session:wrapped_run_count", ()).value += 1
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         with self._lock:
             lines = [*self._counter_lines(), *self._histogram_lines()]
-        return ("\n".join(lines) + "\n").encode() if lines else b""
+        return ("\n".join(lines) + "\n").encode()
 
     def _new_request(self, model: str, api: str, entrypoint: str, status: str) -> tuple[_Counter, _Histogram]:
         name = ("model_name", model)
         labels = (name, ("API", api), ("entrypoint", entrypoint))
         with self._lock:
-            count = self._counter("request_count", (name, ("status", status)))
-            latency = self._histogram("request_latency", labels, _LATENCY_BOUNDS)
+            count = self._counter("serving:request_count", (name, ("status", status)))
+            latency = self._histogram("serving:request_latency", labels, _LATENCY_BOUNDS)
             return self._of_requests.setdefault((model, api, entrypoint, status), (count, latency))
 
     def _new_run(self, model: str, api: str) -> tuple[_Histogram, _Histogram, _Counter]:
         name = ("model_name", model)
         labels = (name, ("API", api), ("runtime", _RUNTIME))
         with self._lock:
-            latency = self._histogram("runtime_latency", labels, _LATENCY_BOUNDS)
-            examples = self._histogram("request_example_counts", (name,), _EXAMPLE_BOUNDS)
-            total = self._counter("request_example_count_total", (name,))
+            latency = self._histogram("serving:runtime_latency", labels, _LATENCY_BOUNDS)
+            examples = self._histogram("serving:request_example_counts", (name,), _EXAMPLE_BOUNDS)
+            total = self._counter("serving:request_example_count_total", (name,))
             return self._of_runs.setdefault((model, api), (latency, examples, total))
 
     def _counter(self, name: str, labels: _Labels) -> _Counter:
-        return self._counters.setdefault(name, {}).setdefault(labels, _Counter())
+        return self._counters[name].setdefault(labels, _Counter())
 
     def _histogram(self, name: str, labels: _Labels, bounds: tuple[float, ...]) -> _Histogram:
-        return self._histograms.setdefault(name, {}).setdefault(labels, _Histogram(bounds))
+        return self._histograms[name].setdefault(labels, _Histogram(bounds))
 
     def _counter_lines(self) -> Iterator[str]:
         for name, series in sorted(self._counters.items()):

@@ -18,7 +18,7 @@ DEFAULT_MODEL_VARIABLE = "SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
 SAVED_MODEL_FILE = "saved_model.pb"
 _LISTED_ENTRIES = 20
 _MAX_DEPTH = 16
-_MAX_VERSION = 2**63 - 1  # int64 in the protocol messages
+MAX_VERSION = 2**63 - 1  # int64 in the protocol messages
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -131,7 +131,7 @@ def _version_directories(directory: Path, *, depth: int) -> Iterator[Path]:
 
 def _is_version(path: Path) -> bool:
     name = path.name
-    is_number = name.isascii() and name.isdigit() and int(name) <= _MAX_VERSION
+    is_number = name.isascii() and name.isdigit() and int(name) <= MAX_VERSION
     return is_number and (path / SAVED_MODEL_FILE).is_file()
 
 

@@ -53,6 +53,7 @@ class ManagedModels:
 
     Attributes:
         config_file: Model configuration file; None for one model.
+        base_path: Directory of the versions of the only model, or a URI with the scheme ``file`` or ``s3``.
         config_poll_s: Seconds between reads of the file; 0 reads it once.
         poll_s: Seconds between scans of the version directories; 0 scans them once.
         retries: Number of retries for a version that fails to load.
@@ -64,7 +65,7 @@ class ManagedModels:
     config_file: Path | None = None
     config_poll_s: float = 0.0
     name: str = "default"
-    base_path: Path | None = None
+    base_path: str | None = None
     poll_s: float = 1.0
     retries: int = 5
     retry_s: float = 60.0
@@ -204,13 +205,17 @@ def _managed(given: argparse.Namespace, *, multi_model: bool) -> ManagedModels |
         config_file=given.model_config_file,
         config_poll_s=given.model_config_file_poll_wait_seconds,
         name=given.model_name,
-        base_path=given.model_base_path and given.model_base_path.absolute(),
+        base_path=given.model_base_path and _absolute(given.model_base_path),
         poll_s=given.file_system_poll_wait_seconds,
         retries=given.max_num_load_retries,
         retry_s=given.load_retry_interval_micros / 1e6,
         labels_ahead=given.allow_version_labels_for_unavailable_models,
         waits=given.wait_for_versions,
     )
+
+
+def _absolute(base_path: str) -> str:
+    return base_path if "://" in base_path else str(Path(base_path).absolute())
 
 
 def _limits(given: argparse.Namespace) -> Limits:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tidemill_serving.batching import Runner
-from tidemill_serving.engine import LoadedModel
+from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.errors import Code, invalid, not_found
 from tidemill_serving.models import ModelVersion
 
@@ -78,6 +78,33 @@ class Leases:
         await idle.wait()
 
 
+class Recorder(Protocol):
+    """Records a part of the requests of a model, with their answers. Its methods do not raise."""
+
+    def record_run(
+        self, verb: str, servable: "Servable", signature: Signature, feeds: Sequence[Array], outputs: Sequence[Array]
+    ) -> None:
+        """Record a request of REST.
+
+        Args:
+            verb: ``predict``, ``classify`` or ``regress``.
+            servable: The version that answered.
+            signature: The signature that ran.
+            feeds: Arrays in the order of its inputs.
+            outputs: Arrays in the order of its outputs.
+        """
+
+    def record_call(self, method: str, servable: "Servable", request: Any, response: Any) -> None:
+        """Record a call of gRPC.
+
+        Args:
+            method: e.g. ``Predict``.
+            servable: The version that answered.
+            request: Message of the request.
+            response: Message of the answer.
+        """
+
+
 @dataclass(slots=True, eq=False)
 class Servable:
     """One loaded version.
@@ -88,6 +115,7 @@ class Servable:
         runners: Runner per key of ``model.signatures``.
         load_s: Seconds that loading and warm-up took.
         leases: Counter of the threads that use the version.
+        recorder: Records requests; None if the model's configuration does not ask for it.
     """
 
     version: ModelVersion
@@ -95,6 +123,7 @@ class Servable:
     runners: Mapping[str, Runner]
     load_s: float = 0.0
     leases: Leases = field(default_factory=Leases)
+    recorder: Recorder | None = None
 
     async def free(self) -> None:
         """Free the model when its last run has ended; called when it can no longer be found."""

@@ -24,11 +24,21 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_a_copied_command_serves_rest_and_grpc_on_its_ports(command: Any, base: Callable[..., Path]) -> None:
+def test_a_copied_command_serves_rest_and_grpc_on_its_ports(
+    command: Any, base: Callable[..., Path], tmp_path: Path
+) -> None:
     server = command(
         *("--model_name=half_plus_two", f"--model_base_path={base(123)}", "--rest_api_num_threads=4"),
         SAGEMAKER_MULTI_MODEL="true",  # configures endpoints, not this command
     ).start()
+    metrics = server.get("/monitoring/prometheus/metrics").body.decode().splitlines()
+    for name, kind in (
+        *(("serving:request_count", "counter"), ("serving:request_latency", "histogram")),
+        *(("serving:runtime_latency", "histogram"), ("serving:batching_session:queuing_latency", "histogram")),
+    ):
+        assert f"# TYPE :tensorflow:{name} {kind}" in metrics
+    path = f'model_path="{tmp_path}/half_plus_two/123"'
+    assert f':tensorflow:cc:saved_model:load_attempt_count{{{path},status="success"}} 1' in metrics
     assert server.predict("half_plus_two", {"instances": [2.0]}).json == {"predictions": [3.0]}
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         request = get_model_status_pb2.GetModelStatusRequest()

@@ -242,9 +242,16 @@ def test_an_archive_is_not_replaced_by_a_configuration(server: Server, tmp_path:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("model_config_list {", "holds no ModelServerConfig in text form"),
+        ("model_config_list {", "Error parsing text-format tensorflow.serving.ModelServerConfig: "),
         (config_text(("m", Path("/nowhere"), "")), "1 servable(s) did not become available: {m: Could not find base"),
-        (config_text(("m", Path("/nowhere"), "logging_config {}")), "logging_config is not supported"),
+        (
+            config_text(("m", Path("/nowhere"), 'logging_config { log_collector_config { type: "kafka" } }')),
+            "log_collector_config has the type 'kafka'; requests can be recorded as 'tfrecord' only",
+        ),
+        (
+            config_text(("m", Path("/nowhere"), 'logging_config { log_collector_config { type: "tfrecord" } }')),
+            "filename_prefix '' is no absolute path of this machine",
+        ),
         (config_text(("a/b", Path("/nowhere"), "")), "expected one without / and :"),
     ],
 )

@@ -22,7 +22,7 @@ def classify(request: Any, servable: Servable, run: Run) -> Any:
         RequestError: The request or the model does not fit this method, or the run failed.
     """
     response = messages().ClassificationResponse()
-    _answer(request, servable, run, verb="classify", spec=response.model_spec, result=response.result)
+    _answer(request, servable, run, response, verb="classify")
     return response
 
 
@@ -33,7 +33,7 @@ def regress(request: Any, servable: Servable, run: Run) -> Any:
         RequestError: The request or the model does not fit this method, or the run failed.
     """
     response = messages().RegressionResponse()
-    _answer(request, servable, run, verb="regress", spec=response.model_spec, result=response.result)
+    _answer(request, servable, run, response, verb="regress")
     return response
 
 
@@ -55,13 +55,31 @@ def multi_inference(request: Any, servable: Servable, run: Run) -> Any:
     return response
 
 
-def _answer(request: Any, servable: Servable, run: Run, *, verb: str, spec: Any, result: Any) -> None:
+def fill_answer(
+    response: Any, servable: Servable, signature: Signature, outputs: Sequence[Array], *, verb: str, rows: int
+) -> None:
+    """Fill a ClassificationResponse or RegressionResponse with the outputs of a run.
+
+    Args:
+        response: The message to change.
+        servable: The version that ran.
+        signature: The signature that ran.
+        outputs: Arrays in the order of its outputs.
+        verb: ``classify`` or ``regress``.
+        rows: Number of examples.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, the shapes of the outputs do not fit the number of examples.
+    """
+    fill_spec(response.model_spec, servable, signature=signature.key)
+    response.result.SetInParent()
+    _FILLERS[verb](response.result, signature, outputs, rows)
+
+
+def _answer(request: Any, servable: Servable, run: Run, response: Any, *, verb: str) -> None:
     signature = _signature(request.model_spec, servable, verb=verb)
     examples = _examples(request.input)
-    outputs = run(signature, [examples])
-    fill_spec(spec, servable, signature=signature.key)
-    result.SetInParent()
-    _FILLERS[verb](result, signature, outputs, len(examples))
+    fill_answer(response, servable, signature, run(signature, [examples]), verb=verb, rows=len(examples))
 
 
 def _signature(spec: Any, servable: Servable, *, verb: str) -> Signature:

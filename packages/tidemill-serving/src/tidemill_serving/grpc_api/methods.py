@@ -87,6 +87,8 @@ class UnaryMethods:
                 response = predict(request, servable, run, as_content=self._as_content)
             else:
                 response = method(request, servable, run)
+            if servable.recorder is not None:
+                servable.recorder.record_call(name, servable, request, response)
             status = Code.OK
         except RequestError as error:
             status = error.code

@@ -147,6 +147,8 @@ class GrpcServer:
             request = parsed("PredictRequest", call.message(limit_bytes=self._settings.limits.body_bytes))
             name, version, label = target(request)
             servable = self._registry.find(name, version, label=label)
+            if servable.recorder is not None:  # `UnaryMethods` records it
+                return False
             if num_values(request) > _HERE_VALUES:
                 return False
             prepared = prepare(request, servable)

@@ -22,7 +22,7 @@ from tidemill_serving.messages.schema import (
     Field,
 )
 
-_SCALARS = ("bool", "bytes", "float", "int32", "int64", "string", "uint32")
+_SCALARS = ("bool", "bytes", "double", "float", "int32", "int64", "string", "uint32")
 _ENUM = "enum "
 _user_code = False  # whether this process runs code that may import tensorflow-serving-api
 

@@ -126,7 +126,12 @@ _MANAGEMENT: dict[str, tuple[Field, ...]] = {
         ("all", 101, f"{PACKAGE}.AllVersions", "policy_choice"),
         ("specific", 102, f"{PACKAGE}.SpecificVersions", "policy_choice"),
     ),
-    "LoggingConfig": (),
+    "SamplingConfig": (("sampling_rate", 1, "double", ""),),
+    "LogCollectorConfig": (("type", 1, "string", ""), ("filename_prefix", 2, "string", "")),
+    "LoggingConfig": (
+        ("log_collector_config", 1, f"{PACKAGE}.LogCollectorConfig", ""),
+        ("sampling_config", 2, f"{PACKAGE}.SamplingConfig", ""),
+    ),
     "ModelConfig": (
         ("name", 1, "string", ""),
         ("base_path", 2, "string", ""),
@@ -150,13 +155,24 @@ _MANAGEMENT: dict[str, tuple[Field, ...]] = {
     ),
 }
 
+
+def _logged(request: str, response: str) -> tuple[Field, ...]:
+    return (("request", 1, f"{PACKAGE}.{request}", ""), ("response", 2, f"{PACKAGE}.{response}", ""))
+
+
 _FILES: dict[str, tuple[Field, ...]] = {
-    "PredictLog": (("request", 1, f"{PACKAGE}.PredictRequest", ""),),
-    "ClassifyLog": (("request", 1, f"{PACKAGE}.ClassificationRequest", ""),),
-    "RegressLog": (("request", 1, f"{PACKAGE}.RegressionRequest", ""),),
-    "MultiInferenceLog": (("request", 1, f"{PACKAGE}.MultiInferenceRequest", ""),),
+    "PredictLog": _logged("PredictRequest", "PredictResponse"),
+    "ClassifyLog": _logged("ClassificationRequest", "ClassificationResponse"),
+    "RegressLog": _logged("RegressionRequest", "RegressionResponse"),
+    "MultiInferenceLog": _logged("MultiInferenceRequest", "MultiInferenceResponse"),
     "OtherLog": (),
+    "LogMetadata": (
+        ("model_spec", 1, _SPEC, ""),
+        ("sampling_config", 2, f"{PACKAGE}.SamplingConfig", ""),
+        ("saved_model_tags", 3, "string", REPEATED),
+    ),
     "PredictionLog": (
+        ("log_metadata", 1, f"{PACKAGE}.LogMetadata", ""),
         ("classify_log", 2, f"{PACKAGE}.ClassifyLog", "log_type"),
         ("regress_log", 3, f"{PACKAGE}.RegressLog", "log_type"),
         ("multi_inference_log", 4, f"{PACKAGE}.MultiInferenceLog", "log_type"),

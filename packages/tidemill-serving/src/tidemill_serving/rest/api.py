@@ -258,13 +258,13 @@ class Api:
         to_body: Callable[[list[Array]], bytes]
         if verb == "predict":
             predict = form.read(body, model)
-            key, feeds = predict.signature.key, predict.feeds
+            signature, feeds = predict.signature, predict.feeds
             to_body = lambda outputs: form.write(predict, outputs)  # noqa: E731
             content_type = form.content_type
         else:
             content_type = JSON_TYPE
             examples = read_examples(body, model, verb=verb)
-            key, feeds = examples.signature.key, examples.feeds
+            signature, feeds = examples.signature, examples.feeds
             to_body = lambda outputs: answer_examples(examples, outputs)  # noqa: E731
 
         begin_s = time.perf_counter()
@@ -273,10 +273,12 @@ class Api:
             latency_s = time.perf_counter() - begin_s
             self._metrics.run(servable.version.name, verb.capitalize(), rows=(rows,), latency_s=latency_s)
             reply(_response(result, to_body, content_type, headers, record))
+            if servable.recorder is not None and not isinstance(result, RequestError):
+                servable.recorder.record_run(verb, servable, signature, feeds, result)
 
         job = Job(feeds, done)
         rows = job.rows  # if `done` referred to the job, each request would leave a cycle for the garbage collector
-        servable.runners[key].submit(job)
+        servable.runners[signature.key].submit(job)
 
 
 def _response(

@@ -17,7 +17,7 @@ from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import failed_precondition, invalid
 from tidemill_serving.rest.json_text import json_type, parse, shown
 from tidemill_serving.rest.numbers import list_text
-from tidemill_serving.rest.predict import find_signature
+from tidemill_serving.rest.predict import find_signature, signature_name
 from tidemill_serving.rest.tensors import FLOAT_TYPES, is_bytes_object, string_value
 
 _EXAMPLES = "examples"
@@ -45,18 +45,29 @@ def read_examples(body: bytes, model: LoadedModel, *, verb: str) -> ExamplesRequ
     document = parse(body, keep_integers=True)
     if not isinstance(document, dict):
         raise invalid(f"JSON Value: {shown(document)} Is not object")
+    serialized = _read_examples(document)
     signature = find_signature(document, model)
     check_examples_signature(signature, verb=verb)
+    return ExamplesRequest(signature, [serialized], verb)
+
+
+def _read_examples(document: Mapping[str, Any]) -> Array:
+    """Serialize the examples of a body, each with the context's features that it does not have itself.
+
+    Of several mistakes TF Serving names that of the signature's name first, then of the context, then of the examples.
+    """
+    signature_name(document)
+    context = _features(document.get(_CONTEXT, {}), where=f"the '{_CONTEXT}'")
+    _serialize(context)
     examples = document.get(_EXAMPLES)
     if not isinstance(examples, list):
         raise invalid(f"Expecting '{_EXAMPLES}' to be list/array: a list of objects of features. {shown(document)}")
     if not examples:
         raise invalid(f"No values in '{_EXAMPLES}' array: {shown(document)}")
-    context = _features(document.get(_CONTEXT, {}), where=f"the '{_CONTEXT}'")
     serialized = np.empty(len(examples), dtype=object)
     for index, example in enumerate(examples):
         serialized[index] = _serialize({**context, **_features(example, where=f"element {index} of '{_EXAMPLES}'")})
-    return ExamplesRequest(signature, [serialized], verb)
+    return serialized
 
 
 def answer_examples(request: ExamplesRequest, outputs: Sequence[Array]) -> bytes:

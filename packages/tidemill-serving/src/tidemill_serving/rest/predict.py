@@ -26,6 +26,7 @@ __all__ = [
     "find_signature",
     "read_document",
     "read_request",
+    "signature_name",
 ]
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -73,10 +74,7 @@ def find_signature(document: Mapping[str, Any], model: LoadedModel) -> Signature
     Raises:
         RequestError: INVALID_ARGUMENT, there is no such signature, or it cannot be served.
     """
-    name = document.get("signature_name", DEFAULT_SIGNATURE)
-    if not isinstance(name, str):
-        raise invalid(f"JSON Value: {shown(name)} 'signature_name' key must be a string value.")
-    name = name or DEFAULT_SIGNATURE
+    name = signature_name(document)
     signature = model.signatures.get(name)
     if signature is not None and signature.json_fault is None:
         return signature
@@ -87,6 +85,18 @@ def find_signature(document: Mapping[str, Any], model: LoadedModel) -> Signature
     served = [key for key, each in model.signatures.items() if each.json_fault is None]
     known = ", ".join(f'"{key}"' for key in served) or "none that can be served"
     raise invalid(f'Serving signature name: "{name}" not found in signature def; the model has: {known}')
+
+
+def signature_name(document: Mapping[str, Any]) -> str:
+    """Return the name of the signature that a body calls.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, the name is no string.
+    """
+    name = document.get("signature_name", DEFAULT_SIGNATURE)
+    if not isinstance(name, str):
+        raise invalid(f"JSON Value: {shown(name)} 'signature_name' key must be a string value.")
+    return name or DEFAULT_SIGNATURE
 
 
 def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:

@@ -113,6 +113,8 @@ class PredictLane:
         except RequestError:
             self._servable = self._version = None
             return None
+        if servable.recorder is not None:  # requests are recorded one by one
+            return None
         if servable is not self._servable:
             self._servable = servable
             self._version = _version(servable, self._metrics, self._headers(servable.version.version))

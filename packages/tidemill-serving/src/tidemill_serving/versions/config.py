@@ -8,9 +8,13 @@ from typing import Any
 
 from tidemill_serving.errors import RequestError, StartFailed, invalid
 from tidemill_serving.messages.definitions import messages
+from tidemill_serving.messages.schema import PACKAGE
+from tidemill_serving.versions.source import open_source
 
 _PLATFORM = "tensorflow"
 _OTHER_TYPE = 2
+LOG_TYPE = "tfrecord"
+"""The type of ``log_collector_config`` that is supported; TensorFlow Serving itself defines none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +42,35 @@ class VersionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class LogTarget:
+    """Where requests of a model are recorded, and how many.
+
+    Attributes:
+        prefix: Beginning of the paths of the files.
+        rate: Part of the requests that is recorded, 0 to 1.
+    """
+
+    prefix: Path
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One model.
 
     Attributes:
         name: Its name in requests.
-        base_path: Directory of its versions.
+        base_path: Directory of its versions, or a URI: see `open_source`.
         policy: Selects the versions to serve.
         labels: Version numbers by label.
+        logs: Where its requests are recorded.
     """
 
     name: str
-    base_path: Path
+    base_path: str
     policy: VersionPolicy = field(default_factory=VersionPolicy)
     labels: Mapping[str, int] = field(default_factory=dict)
+    logs: tuple[LogTarget, ...] = ()
 
 
 def read_config_file(path: Path) -> tuple[ModelConfig, ...]:
@@ -81,7 +100,8 @@ def read_text_message(path: Path, name: str) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise StartFailed(f"cannot read {path}: {error}") from error
     except text_format.ParseError as error:
-        raise StartFailed(f"{path} holds no {name} in text form: {error}") from error
+        # The text of protobuf's own parser, which users look for in TF Serving's log.
+        raise StartFailed(f"{path}: Error parsing text-format {PACKAGE}.{name}: {error}") from error
 
 
 def read_configs(config: Any) -> tuple[ModelConfig, ...]:
@@ -106,18 +126,31 @@ def _model_config(given: Any) -> ModelConfig:
         raise invalid(f"a model has the name {name!r}; expected one without / and :, which separate names in URLs")
     if given.model_platform not in ("", _PLATFORM) or given.model_type == _OTHER_TYPE:
         raise invalid(f"model {name}: model_platform {given.model_platform!r} cannot be served, only {_PLATFORM!r}")
-    if given.HasField("logging_config") or given.logging_configs:
-        raise invalid(f"model {name}: logging_config is not supported, requests are not logged; leave it out")
-    path = Path(given.base_path)
-    if not path.is_absolute() or "\0" in given.base_path:
-        raise invalid(
-            f"Expected model {name} to have an absolute path or URI; got base_path()={given.base_path}; directories of"
-            " this machine are served"
-        )
+    open_source(given.base_path, name=name)
     for label, version in given.version_labels.items():
         if not label or version < 0:
             raise invalid(f"model {name}: version_labels has {label!r}: {version}; expected a name and a version")
-    return ModelConfig(name, path, _policy(given), dict(given.version_labels))
+    logged = [*([given.logging_config] if given.HasField("logging_config") else []), *given.logging_configs]
+    logs = tuple(_log_target(each, name) for each in logged)
+    return ModelConfig(name, given.base_path, _policy(given), dict(given.version_labels), logs)
+
+
+def _log_target(given: Any, name: str) -> LogTarget:
+    collector, rate = given.log_collector_config, given.sampling_config.sampling_rate
+    if collector.type != LOG_TYPE:
+        raise invalid(
+            f"model {name}: log_collector_config has the type {collector.type!r}; requests can be recorded as"
+            f" {LOG_TYPE!r} only: files of TFRecords with PredictionLog"
+        )
+    prefix = Path(collector.filename_prefix)
+    if not prefix.is_absolute() or "\0" in collector.filename_prefix:
+        raise invalid(
+            f"model {name}: filename_prefix {collector.filename_prefix!r} is no absolute path of this machine, such as"
+            " '/var/log/serving/requests'"
+        )
+    if not 0 <= rate <= 1:
+        raise invalid(f"model {name}: sampling_rate {rate} is not between 0, for no request, and 1, for all")
+    return LogTarget(prefix, rate)
 
 
 def _policy(given: Any) -> VersionPolicy:

@@ -5,18 +5,20 @@ run has ended. If the new version does not load, the old one keeps serving.
 """
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tidemill_serving.errors import Code, RequestError, ServingError, StartFailed, failed_precondition, not_found
 from tidemill_serving.loading import Loader
-from tidemill_serving.models import ModelVersion, versions_in
+from tidemill_serving.models import ModelVersion
 from tidemill_serving.options import ManagedModels
 from tidemill_serving.registry import Registry, Servable, VersionState, VersionStatus
 from tidemill_serving.versions.config import ModelConfig, read_config_file, read_configs
+from tidemill_serving.versions.request_log import RequestRecorder
+from tidemill_serving.versions.source import ModelSource, open_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,9 @@ class ModelManager:
         self._file_configs: Sequence[ModelConfig] = ()
         self._refused = ""
         self._awaited: set[str] = set()
+        self._recorders: dict[str, RequestRecorder] = {}
+        self._sources: dict[str, ModelSource] = {}
+        self._sources_of: dict[Servable, ModelSource] = {}
         self._lock = asyncio.Lock()
         self._freeing: set[asyncio.Task[None]] = set()
         self._polling: asyncio.Task[None] | None = None
@@ -91,6 +96,10 @@ class ModelManager:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for recorder in self._recorders.values():
+            recorder.close()
+        for source in self._sources.values():
+            await asyncio.to_thread(source.close)
 
     def _wait_s(self, missing: Sequence[str]) -> float | None:
         """Return the time to wait at the start for missing models, or None if waiting is of no use."""
@@ -115,15 +124,40 @@ class ModelManager:
     async def _replace(self, configs: Sequence[ModelConfig]) -> None:
         before = set(self._configs)
         for config in configs:
-            if not await asyncio.to_thread(config.base_path.is_dir):
-                raise not_found(f"Could not find base path {config.base_path} for servable {config.name}")
+            try:
+                await asyncio.to_thread(self._source(config).find, config.name)
+            except OSError as error:
+                raise not_found(
+                    f"Could not find base path {config.base_path} for servable {config.name}: {error.strerror}"
+                ) from error
         await self._apply(configs)
         self._check_available(configs, [name for name in self._missing(configs) if name not in before])
         self._label(configs)
 
     async def _apply(self, configs: Sequence[ModelConfig]) -> None:
+        self._record(configs)
         self._configs = {config.name: config for config in configs}
         await self._reconcile()
+
+    def _record(self, configs: Sequence[ModelConfig]) -> None:
+        """Record the requests of the models as the configuration says; unchanged recorders go on with their files."""
+        before = self._recorders
+        recorders: dict[str, RequestRecorder] = {}
+        for config in configs:
+            kept = before.get(config.name)
+            if kept is not None and kept.targets == config.logs:
+                recorders[config.name] = kept
+            elif config.logs:
+                metrics = self._loader.metrics
+                made = RequestRecorder(config.logs, model=config.name, metrics=metrics, event=self._event)
+                recorders[config.name] = made
+        self._recorders = recorders
+        for name in self._registry.names:
+            for servable in self._registry.loaded(name).values():
+                servable.recorder = recorders.get(name)
+        for name, recorder in before.items():
+            if recorders.get(name) is not recorder:
+                recorder.close()
 
     async def _poll(self) -> None:
         looked_s = time.monotonic()
@@ -181,14 +215,14 @@ class ModelManager:
             del self._failures[key]
         for number in wanted:
             if number not in self._registry.loaded(config.name) and self._is_due(config.name, number):
-                await self._load(found[number])
+                await self._load(found[number], self._source(config))
         loaded = self._registry.loaded(config.name)
         if not wanted or any(number in loaded for number in wanted):
             self._unload(config.name, sorted(number for number in loaded if number not in wanted))
 
     async def _find(self, config: ModelConfig) -> Mapping[int, ModelVersion] | None:
         try:
-            found = await asyncio.to_thread(versions_in, config.name, config.base_path)
+            found = await asyncio.to_thread(self._source(config).find, config.name)
         except OSError as error:
             reason = f"Could not find base path {config.base_path} for servable {config.name}: {error.strerror}"
             if self._unreadable.get(config.name) != reason:
@@ -198,15 +232,34 @@ class ModelManager:
         self._unreadable.pop(config.name, None)
         return {version.version: version for version in found}
 
-    async def _load(self, version: ModelVersion) -> None:
+    def _source(self, config: ModelConfig) -> ModelSource:
+        if config.base_path not in self._sources:
+            self._sources[config.base_path] = open_source(config.base_path, name=config.name)
+        return self._sources[config.base_path]
+
+    async def _load(self, version: ModelVersion, source: ModelSource) -> None:
         name, number = version.name, version.version
         self._registry.note(name, VersionStatus(number, VersionState.LOADING))
         try:
-            self._registry.add(await self._loader.load_beside([version]))
+            loaded = await self._loader.load_beside([version], load=functools.partial(self._fetched, source))
+            for servable in loaded:
+                servable.recorder = self._recorders.get(name)
+            self._registry.add(loaded)
         except Exception as error:  # noqa: BLE001  # shown in the status of the version
             self._failed(version, error)
         else:
             self._failures.pop((name, number), None)
+
+    def _fetched(self, source: ModelSource, version: ModelVersion) -> Servable:
+        """Fetch and load a version, on a thread."""
+        fetched = source.fetch(version)
+        try:
+            servable = self._loader.load(fetched)
+        except BaseException:
+            source.discard(fetched)
+            raise
+        self._sources_of[servable] = source
+        return servable
 
     def _failed(self, version: ModelVersion, error: Exception) -> None:
         key = (version.name, version.version)
@@ -232,6 +285,7 @@ class ModelManager:
     async def _free(self, servable: Servable) -> None:
         name, number = servable.version.name, servable.version.version
         await servable.free()
+        await asyncio.to_thread(self._sources_of.pop(servable).discard, servable.version)
         if name in self._configs and number not in self._registry.loaded(name):
             self._registry.note(name, VersionStatus(number, VersionState.END))
         self._event("model.unloaded", name=name, version=number)
@@ -258,7 +312,7 @@ class ModelManager:
         message = f"{len(missing)} servable(s) did not become available: {', '.join(reasons)}"
         raise RequestError(Code.FAILED_PRECONDITION, message)
 
-    def _reason(self, name: str, path: Path) -> str:
+    def _reason(self, name: str, path: str) -> str:
         failures = [f"version {key[1]}: {each.message}" for key, each in self._failures.items() if key[0] == name]
         if failures:
             return "; ".join(failures)
