@@ -3,8 +3,11 @@
 It runs on the Python of the test run; `make matrix-python` repeats it on the others.
 """
 
+import contextlib
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import urllib.parse
@@ -35,6 +38,7 @@ for name in ("horovod", "sagemaker_tensorflow", "smdistributed.modelparallel", "
 model = tf.keras.Sequential([tf.keras.layers.Input((64,)), tf.keras.layers.Dense(1, bias_initializer="ones")])
 model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
 """
+PAGE = "docs/how-to/replace-a-tensorflow-serving-image.md"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,36 @@ def test_the_wheel_brings_the_page(bare: Path, root: Path, variables: dict[str, 
             assert answer.headers["content-type"].startswith("text/javascript")
     finally:
         subprocess.run([tidemill, "down"], cwd=bare, env=variables, check=True, capture_output=True)
+
+
+def test_the_page_on_images_runs_with_the_command_of_the_wheel(
+    bare: Path, root: Path, variables: dict[str, str]
+) -> None:
+    """Its commands run as they are printed, but for the ports, where the wheel's model server and TensorFlow are."""
+    build = [bare / "env/bin/tidemill", "environments", "build", "tf-2.21", "--json"]
+    built = subprocess.run(build, cwd=bare, env=variables, capture_output=True, text=True, check=True)
+    programs = Path(json.loads(built.stdout)["path"]) / "bin"
+    (script,) = re.findall(r"```sh\n(.*?)```", (root / PAGE).read_text(), re.DOTALL)
+    with contextlib.ExitStack() as cleanup:
+        for port in ("8500", "8501"):
+            holder = cleanup.enter_context(socket.socket())  # never listens: the server, which sets the option, can
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+            script = script.replace(port, str(holder.getsockname()[1]))
+        done = subprocess.run(
+            ["bash", "-e", "-c", f"{script}\nwait $! && tensorflow_model_server --version"],
+            cwd=bare,
+            env={**variables, "PATH": f"{programs}:{variables['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "3"},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"predictions": [2.5, 3.0, 4.5\n    ]' in done.stdout
+    assert '"state": "AVAILABLE"' in done.stdout
+    assert "TensorFlow ModelServer: " in done.stdout
+    assert "TensorFlow Library: 2.21." in done.stdout
 
 
 def test_the_snippet_of_the_readme_runs_from_the_wheel_alone(bare: Path, root: Path, variables: dict[str, str]) -> None:

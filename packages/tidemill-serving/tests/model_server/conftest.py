@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
-def reserve() -> Callable[[ExitStack], int]:
-    """Return the function that reserves a port."""
-    return _reserve
-
-
-def _reserve(cleanup: ExitStack) -> int:
+def reserve(cleanup: ExitStack) -> int:
     """Return a port that nobody else gets: the socket that holds it never listens, so that a server still can."""
     holder = cleanup.enter_context(socket.socket())
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -36,7 +30,7 @@ def command(server_process: type[Any], tmp_path: Path) -> Iterator[Callable[...,
                 return [sys.executable, "-m", "tidemill_serving.tensorflow_model_server", *self.arguments]
 
         def make(*flags: str, **environment: str) -> Any:
-            rest, grpc = _reserve(cleanup), _reserve(cleanup)
+            rest, grpc = reserve(cleanup), reserve(cleanup)
             arguments = (f"--port={grpc}", f"--rest_api_port={rest}", *flags)
             made.append(ByFlags(tmp_path, arguments=arguments, environment=environment, port=rest, grpc_port=grpc))
             return made[-1]
