@@ -80,14 +80,17 @@ def test_a_page_and_a_deletion_have_at_most_1000_entries(tmp_path: Path) -> None
             lists, multipart = ListOperations(store, context), MultipartOperations(store, context)
             for wanted, shown in ((None, 1000), (999, 999), (1000, 1000), (1001, 1000), (5000, 1000), (0, 0)):
                 limit = {} if wanted is None else {"MaxKeys": wanted, "MaxUploads": wanted}
-                answer = await lists.list_2({"Bucket": "bucket", **limit}, context)
+                answer = await lists.list_objects_v2({"Bucket": "bucket", **limit}, context)
                 page = answer.members if isinstance(answer, Reply) else answer
                 assert (len(page["Contents"]), page["IsTruncated"]) == (shown, shown > 0)
-                assert len((await lists.list_1({"Bucket": "bucket", **limit}, context))["Contents"]) == shown
-                assert len((await multipart.list_uploads({"Bucket": "bucket", **limit}, context))["Uploads"]) == shown
+                assert len((await lists.list_objects({"Bucket": "bucket", **limit}, context))["Contents"]) == shown
+                assert (
+                    len((await multipart.list_multipart_uploads({"Bucket": "bucket", **limit}, context))["Uploads"])
+                    == shown
+                )
             with pytest.raises(AwsError, match="must be 0 or more"):
-                await lists.list_2({"Bucket": "bucket", "MaxKeys": -1}, context)
-            delete = WriteOperations(store, context, context).delete_many
+                await lists.list_objects_v2({"Bucket": "bucket", "MaxKeys": -1}, context)
+            delete = WriteOperations(store, context, context).delete_objects
             named = [{"Key": f"k{number:04}"} for number in range(1001)]
             for objects in ([], named):
                 with pytest.raises(AwsError, match=f"names {len(objects)} objects; 1 to 1000 are allowed"):

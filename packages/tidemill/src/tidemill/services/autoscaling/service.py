@@ -11,9 +11,10 @@ from tidemill.control.scaling.targets import ScalableTargets
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.scaling import ScalableTarget, ScalingActivity, ScalingPolicy, policy_arn, target_arn
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.pages import position_of
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _NAMESPACE = "sagemaker"
 _PAGE = 50
@@ -24,7 +25,7 @@ _ROLE = (
 _SUSPENDED = ("DynamicScalingInSuspended", "DynamicScalingOutSuspended", "ScheduledScalingSuspended")
 
 
-class AutoScalingService:
+class AutoScalingService(Operations):
     """Registers targets, and keeps their policies.
 
     Args:
@@ -36,45 +37,29 @@ class AutoScalingService:
         self._targets = targets
         self._region = region
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "RegisterScalableTarget": self.register,
-            "DescribeScalableTargets": self.describe_targets,
-            "DeregisterScalableTarget": self.deregister,
-            "PutScalingPolicy": self.put_policy,
-            "DescribeScalingPolicies": self.describe_policies,
-            "DeleteScalingPolicy": self.delete_policy,
-            "DescribeScalingActivities": self.describe_activities,
-            "DescribeScheduledActions": self.describe_scheduled,
-            "ListTagsForResource": self.list_tags,
-            "TagResource": self.tag,
-            "UntagResource": self.untag,
-        }
-
-    async def register(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def register_scalable_target(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"ScalableTargetARN": self._arn(await self._targets.register(request))}
 
-    async def deregister(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def deregister_scalable_target(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._targets.deregister(request)
         return {}
 
-    async def describe_targets(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_scalable_targets(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         wanted = request.get("ResourceIds")
         found = [self._target(each) for each in await self._of(request) if wanted is None or each.resource_id in wanted]
         return _page("ScalableTargets", found, request)
 
-    async def put_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_scaling_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Keep a policy. It has no alarms: the service follows its metric itself."""
         policy = await self._targets.put_policy(request)
         arn = policy_arn(request["ResourceId"], request["ScalableDimension"], policy.name, region=self._region)
         return {"PolicyARN": arn, "Alarms": []}
 
-    async def delete_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_scaling_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._targets.delete_policy(request)
         return {}
 
-    async def describe_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_scaling_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         wanted = request.get("PolicyNames")
         found = [
             self._policy(target, policy)
@@ -84,20 +69,20 @@ class AutoScalingService:
         ]
         return _page("ScalingPolicies", found, request)
 
-    async def describe_activities(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_scaling_activities(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the latest activities, the newest first."""
         found = [(target, each) for target in await self._of(request) for each in reversed(target.activities)]
         found.sort(key=lambda pair: -pair[1].begun_ms)
         return _page("ScalingActivities", [_activity(*pair) for pair in found], request)
 
-    async def describe_scheduled(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_scheduled_actions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return no action: PutScheduledAction is not implemented."""
         return {"ScheduledActions": []}
 
-    async def list_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_tags_for_resource(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"Tags": (await self._tagged(request)).tags}
 
-    async def tag(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def tag_resource(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         def tagged(target: ScalableTarget) -> ScalableTarget:
             tags = {**target.tags, **request["Tags"]}
             if len(tags) > _PAGE:
@@ -109,7 +94,7 @@ class AutoScalingService:
         await self._change_tags(request, tagged)
         return {}
 
-    async def untag(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def untag_resource(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         def untagged(target: ScalableTarget) -> ScalableTarget:
             return replace(target, tags={k: v for k, v in target.tags.items() if k not in request["TagKeys"]})
 

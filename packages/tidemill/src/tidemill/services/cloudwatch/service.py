@@ -17,8 +17,9 @@ from tidemill.services.cloudwatch.dimensions import DIMENSION, NAMESPACE, Metric
 from tidemill.services.cloudwatch.putting import puts_of
 from tidemill.services.cloudwatch.resources import ResourceMetrics
 from tidemill.services.cloudwatch.statistics import Window, combination, statistic
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _DATAPOINTS_MAX = 1440
 _LISTED_MAX = 500
@@ -32,7 +33,7 @@ _RESOURCES = "resources:"
 _ALARMS_MAX = 100
 
 
-class CloudWatchService:
+class CloudWatchService(Operations):
     """Amazon CloudWatch: metrics of training jobs, endpoints and clients, and alarms without effect.
 
     Args:
@@ -58,22 +59,10 @@ class CloudWatchService:
         self._region = region
         self._clock = clock
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "GetMetricData": self.data,
-            "GetMetricStatistics": self.statistics,
-            "ListMetrics": self.list_metrics,
-            "PutMetricData": self.put,
-            "PutMetricAlarm": self.put_alarm,
-            "DescribeAlarms": self.describe_alarms,
-            "DeleteAlarms": self.delete_alarms,
-        }
-
-    async def data(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_metric_data(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return await metric_data(self._metrics, request)
 
-    async def statistics(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_metric_statistics(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         simple = {name: statistic(name, "statistics") for name in request.get("Statistics", ())}
         extended = {name: statistic(name, "extendedStatistics") for name in request.get("ExtendedStatistics", ())}
         if not simple and not extended:
@@ -95,11 +84,11 @@ class CloudWatchService:
                 datapoints.append({"Timestamp": when(at_ms), **shown, "Unit": unit})
         return {"Label": request["MetricName"], "Datapoints": datapoints}
 
-    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_metric_data(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._metrics.custom.put(puts_of(request, now_ms=self._clock.now_ms()))
         return {}
 
-    async def put_alarm(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_metric_alarm(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._metrics.custom.put_alarm(request["AlarmName"], members_of(request))
         return {}
 

@@ -10,8 +10,9 @@ from tidemill.control.iam_roles import IamRole, IamRoles
 from tidemill.core.names import role_arn, unique_id
 from tidemill.core.policy_document import load_document, read_policy
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _TRUST = {
     "Version": "2012-10-17",
@@ -23,7 +24,7 @@ _PAGE = 100
 _OF_AWS = "arn:aws:iam::aws:policy/"
 
 
-class RoleHandlers:
+class RoleHandlers(Operations):
     """The operations of roles.
 
     Args:
@@ -32,23 +33,6 @@ class RoleHandlers:
 
     def __init__(self, roles: IamRoles) -> None:
         self._roles = roles
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """The handlers by operation."""
-        return {
-            "GetRole": self.get_role,
-            "ListRoles": self.list_roles,
-            "CreateRole": self.create_role,
-            "DeleteRole": self.delete_role,
-            "AttachRolePolicy": self.attach_policy,
-            "DetachRolePolicy": self.detach_policy,
-            "ListAttachedRolePolicies": self.list_attached,
-            "PutRolePolicy": self.put_policy,
-            "GetRolePolicy": self.get_policy,
-            "DeleteRolePolicy": self.delete_policy,
-            "ListRolePolicies": self.list_policies,
-        }
 
     async def get_role(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return a role: any name is one, so that a name can be converted to an ARN."""
@@ -80,7 +64,7 @@ class RoleHandlers:
         await self._roles.delete(request["RoleName"])
         return {}
 
-    async def attach_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def attach_role_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Keep the ARN of a policy that AWS manages. There are no other managed policies here."""
         arn = request["PolicyArn"]
         if not arn.startswith(_OF_AWS):
@@ -94,7 +78,7 @@ class RoleHandlers:
         )
         return {}
 
-    async def detach_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def detach_role_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         arn = request["PolicyArn"]
 
         def without(role: IamRole) -> IamRole:
@@ -105,13 +89,13 @@ class RoleHandlers:
         await self._roles.change(request["RoleName"], without)
         return {}
 
-    async def list_attached(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_attached_role_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the attached policies by name and ARN."""
         attached = self._existing(request).attached
         shown = [{"PolicyName": arn.rpartition("/")[2], "PolicyArn": arn} for arn in attached]
         return {"AttachedPolicies": shown, "IsTruncated": False}
 
-    async def put_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_role_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Add or replace an inline policy, which limits the keys of the role unless the settings name the role."""
         name, text = request["PolicyName"], request["PolicyDocument"]
         checked_policy(name, text)
@@ -120,12 +104,12 @@ class RoleHandlers:
         )
         return {}
 
-    async def get_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_role_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return an inline policy."""
         role, name = self._existing(request), request["PolicyName"]
         return {"RoleName": role.name, "PolicyName": name, "PolicyDocument": quoted(_policy(role, name))}
 
-    async def delete_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_role_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name = request["PolicyName"]
 
         def without(role: IamRole) -> IamRole:
@@ -135,7 +119,7 @@ class RoleHandlers:
         await self._roles.change(request["RoleName"], without)
         return {}
 
-    async def list_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_role_policies(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the names of the inline policies."""
         return {"PolicyNames": sorted(self._existing(request).policies), "IsTruncated": False}
 

@@ -15,6 +15,7 @@ from tidemill.core.roles import Roles
 from tidemill.errors import AwsError
 from tidemill.services.iam.roles import RoleHandlers, checked_policy, quoted
 from tidemill.services.iam.simulation import SimulationHandlers
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
 from tidemill.wire.exchange import Context, Handler, Reply
 
@@ -29,7 +30,7 @@ _OF_OWNER = frozenset(
 """Operations that are for the owner alone, whatever a policy allows. So is GetUser of another user."""
 
 
-class IamService:
+class IamService(Operations):
     """Manages roles and users.
 
     Args:
@@ -50,17 +51,7 @@ class IamService:
         handlers: dict[str, Handler] = {
             **self._roles.handlers,
             **self._simulation.handlers,
-            "CreateAccessKey": self.create_access_key,
-            "ListAccessKeys": self.list_access_keys,
-            "DeleteAccessKey": self.delete_access_key,
-            "ListUsers": self.list_users,
-            "CreateUser": self.create_user,
-            "GetUser": self.get_user,
-            "DeleteUser": self.delete_user,
-            "PutUserPolicy": self.put_user_policy,
-            "GetUserPolicy": self.get_user_policy,
-            "DeleteUserPolicy": self.delete_user_policy,
-            "ListUserPolicies": self.list_user_policies,
+            **super().handlers,
         }
         return {
             name: partial(self._for_owner, handler) if name in _OF_OWNER else handler

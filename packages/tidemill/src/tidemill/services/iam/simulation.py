@@ -19,8 +19,9 @@ from tidemill.core.policy import ActionPattern, IamPolicy, Permission, PolicyEff
 from tidemill.core.policy_document import ACTIONS, load_document, read_policy
 from tidemill.core.roles import BUILT_IN, Roles
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.pages import position_of
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _PAGE = 100
 _USER, _ROLE = f"arn:aws:iam::{ACCOUNT_ID}:user/", f"arn:aws:iam::{ACCOUNT_ID}:role/"
@@ -92,7 +93,7 @@ class _Known:
         return found
 
 
-class SimulationHandlers:
+class SimulationHandlers(Operations):
     """The operations that simulate policies.
 
     Args:
@@ -108,12 +109,7 @@ class SimulationHandlers:
         self._roles = roles
         self._of_owner = frozenset(f"iam:{name}" for name in of_owner)
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """The handlers by operation."""
-        return {"SimulatePrincipalPolicy": self.simulate_principal, "SimulateCustomPolicy": self.simulate_custom}
-
-    async def simulate_principal(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def simulate_principal_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return what the policies of a user or role would decide, together with further ones.
 
         A user without any may do everything but what is for the owner alone.
@@ -132,7 +128,7 @@ class SimulationHandlers:
         sources = [*sources, *_given(request, "PolicyInputList")]
         return self._answer(request, sources, sender=request.get("CallerArn") or sender)
 
-    async def simulate_custom(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def simulate_custom_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return what the policies in the request would decide."""
         return self._answer(request, _given(request, "PolicyInputList"), sender=request.get("CallerArn", ""))
 

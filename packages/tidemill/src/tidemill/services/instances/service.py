@@ -13,10 +13,11 @@ from tidemill.errors import AwsError
 from tidemill.executors.cluster.report_times import wait_of_report_s
 from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
 from tidemill.instance.status import Phase
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 
 
-class InstancesService:
+class InstancesService(Operations):
     """Receives the reports of agents.
 
     Args:
@@ -26,15 +27,7 @@ class InstancesService:
     def __init__(self, instances: InstanceReports) -> None:
         self._instances = instances
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "ReportInstance": self.report,
-            "DeliverLog": self.deliver,
-            "DeliverSamples": self.deliver_samples,
-        }
-
-    async def report(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def report_instance(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Record a report. Answer when the instance has to stop, at the latest after ``WaitSeconds``."""
         ref, job_name = _ref(request), _job_of(context)
         phases = tuple(Phase(p["Status"], p["StartedMs"], p.get("Message", "")) for p in request.get("Phases", ()))
@@ -59,7 +52,7 @@ class InstancesService:
             **({"StopReason": stop.value} if stop else {}),
         }
 
-    async def deliver(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def deliver_log(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Store log lines, without those that the service already has. Without lines, return the offset."""
         try:
             received = await asyncio.to_thread(

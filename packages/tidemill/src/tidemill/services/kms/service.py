@@ -5,14 +5,14 @@ A key is a name here. There is no operation that encrypts or decrypts, so no cli
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from tidemill.control.kms_keys import KmsKey, KmsKeys
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError, ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _DEFAULT_POLICY = {
     "Version": "2012-10-17",
@@ -32,27 +32,11 @@ _WINDOW_DAYS = (7, 30)
 _KEYS_PAGE, _ALIASES_PAGE = 100, 50
 
 
-class KmsService:
+class KmsService(Operations):
     """Describes the keys that were created or named."""
 
     def __init__(self, keys: KmsKeys) -> None:
         self._keys = keys
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CancelKeyDeletion": self.cancel_deletion,
-            "CreateAlias": self.create_alias,
-            "CreateKey": self.create_key,
-            "DescribeKey": self.describe_key,
-            "DisableKey": partial(self._enable, False),
-            "EnableKey": partial(self._enable, True),
-            "GetKeyPolicy": self.get_policy,
-            "ListAliases": self.list_aliases,
-            "ListKeys": self.list_keys,
-            "PutKeyPolicy": self.put_policy,
-            "ScheduleKeyDeletion": self.schedule_deletion,
-        }
 
     async def create_alias(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._keys.create_alias(request["AliasName"], target=request["TargetKeyId"])
@@ -67,15 +51,15 @@ class KmsService:
     async def describe_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"KeyMetadata": _metadata(await self._keys.get(request["KeyId"]))}
 
-    async def get_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_key_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         key = await self._keys.get(request["KeyId"])
         return {"Policy": key.policy or json.dumps(_DEFAULT_POLICY), "PolicyName": "default"}
 
-    async def put_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_key_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._keys.set_policy(request["KeyId"], _checked(request["Policy"]))
         return {}
 
-    async def schedule_deletion(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def schedule_key_deletion(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         days = request.get("PendingWindowInDays") or _WINDOW_DAYS[-1]
         if not _WINDOW_DAYS[0] <= days <= _WINDOW_DAYS[-1]:
             raise ValidationException(
@@ -89,11 +73,15 @@ class KmsService:
             "PendingWindowInDays": days,
         }
 
-    async def cancel_deletion(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def cancel_key_deletion(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"KeyId": (await self._keys.cancel_deletion(request["KeyId"])).arn}
 
-    async def _enable(self, enabled: bool, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        await self._keys.enable(request["KeyId"], enabled=enabled)
+    async def enable_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._keys.enable(request["KeyId"], enabled=True)
+        return {}
+
+    async def disable_key(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        await self._keys.enable(request["KeyId"], enabled=False)
         return {}
 
     async def list_aliases(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:

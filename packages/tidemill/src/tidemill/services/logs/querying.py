@@ -12,9 +12,10 @@ from tidemill.control.logs.insights.scanner import MalformedQuery
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
 from tidemill.services.logs.groups import group_named, invalid, not_found
+from tidemill.services.operations import Operations
 from tidemill.services.pages import position_of
 from tidemill.store.logs.streams import LogStreams
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _LIMIT = 10_000
 _PAGE = 1000
@@ -24,7 +25,7 @@ _MILLISECONDS_FROM = 10**11
 _LANGUAGE = "CWLI"
 
 
-class LogQuerying:
+class LogQuerying(Operations):
     """The operations on queries.
 
     Args:
@@ -40,16 +41,7 @@ class LogQuerying:
         self._queries = queries
         self._region = region
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "DescribeQueries": self.describe,
-            "GetQueryResults": self.results,
-            "StartQuery": self.start,
-            "StopQuery": self.stop,
-        }
-
-    async def start(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def start_query(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         groups = queried_groups(request, region=self._region)
         for group in groups:
             if self._groups.get(group) is None and not self._streams.names(group):
@@ -79,7 +71,7 @@ class LogQuerying:
             ) from error
         return {"queryId": query.query_id}
 
-    async def results(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_query_results(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         query = self._found(request)
         answer = query.answer
         reply: dict[str, Any] = {"queryLanguage": _LANGUAGE, "status": str(query.status), "results": []}
@@ -105,7 +97,7 @@ class LogQuerying:
         }
         return reply | ({"nextToken": str(end)} if end < len(answer["rows"]) else {})
 
-    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def stop_query(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         query = self._found(request)
         if not await self._queries.stop(query):
             raise invalid(
@@ -113,7 +105,7 @@ class LogQuerying:
             )
         return {"success": True}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_queries(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         group, status = request.get("logGroupName"), request.get("status")
         found = [
             query

@@ -13,6 +13,7 @@ from tidemill.services.logs.filtering import LogFilter
 from tidemill.services.logs.groups import LogGroups, group_of, invalid, not_found
 from tidemill.services.logs.querying import LogQuerying
 from tidemill.services.logs.writing import LogWriting
+from tidemill.services.operations import Operations
 from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import LogReader, LogStream, LogStreams
 from tidemill.wire.exchange import Context, Handler
@@ -20,7 +21,7 @@ from tidemill.wire.exchange import Context, Handler
 _EVENTS_DEFAULT = 10_000
 
 
-class LogsService:
+class LogsService(Operations):
     """Amazon CloudWatch Logs.
 
     Args:
@@ -54,22 +55,15 @@ class LogsService:
 
     @property
     def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "DescribeLogGroups": self.groups,
-            "DescribeLogStreams": self.describe,
-            "FilterLogEvents": self.filter,
-            "GetLogEvents": self.events,
-            **self._writing.handlers,
-            **self._querying.handlers,
-        }
+        return {**super().handlers, **self._writing.handlers, **self._querying.handlers}
 
-    async def groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_log_groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._groups.describe(request)
 
-    async def filter(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def filter_log_events(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._filter.events(request)
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_log_streams(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return all matching streams in one reply: AWS's SDKs do not pass a nextToken back, and would loop forever."""
         group = group_of(request, region=self._region)
         is_created = self._records.get(group) is not None
@@ -83,7 +77,7 @@ class LogsService:
             found.reverse()
         return {"logStreams": [self._wire(stream) for stream in found]}
 
-    async def events(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_log_events(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         group, name = group_of(request, region=self._region), request["logStreamName"]
         reader = self._streams.open(group, name)
         if reader is None:

@@ -10,9 +10,10 @@ from tidemill.core.clock import Clock
 from tidemill.core.segments import put_line
 from tidemill.errors import AwsError
 from tidemill.services.logs.groups import group_named, invalid, not_found
+from tidemill.services.operations import Operations
 from tidemill.store.logs.put_streams import PutStreams
 from tidemill.store.logs.streams import EVENT_OVERHEAD_BYTES, PAGE_MAX_BYTES, LogStreams
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _HOUR_MS = 3600 * 1000
 _BATCH_SPAN_MS = 24 * _HOUR_MS
@@ -27,7 +28,7 @@ _NEXT = "0"
 """Clients may pass it back as sequenceToken, which has no effect, as on CloudWatch."""
 
 
-class LogWriting:
+class LogWriting(Operations):
     """Writes groups, streams and events.
 
     Args:
@@ -56,22 +57,7 @@ class LogWriting:
         self._region = region
         self._clock = clock
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateLogGroup": self.create_group,
-            "CreateLogStream": self.create_stream,
-            "DeleteLogGroup": self.delete_group,
-            "DeleteLogStream": self.delete_stream,
-            "DeleteRetentionPolicy": self.delete_retention,
-            "ListTagsForResource": self.list_tags,
-            "PutLogEvents": self.put,
-            "PutRetentionPolicy": self.put_retention,
-            "TagResource": self.tag,
-            "UntagResource": self.untag,
-        }
-
-    async def create_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_log_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name = request["logGroupName"]
         if name.startswith("aws/"):
             raise invalid(f"logGroupName {name!r} begins with aws/, which is not allowed; did you mean {'/' + name!r}?")
@@ -80,7 +66,7 @@ class LogWriting:
             raise _exists("log group", name)
         return {}
 
-    async def create_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_log_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         group, name = request["logGroupName"], request["logStreamName"]
         self._check_group(group)
         owner = owner_of(group, name)
@@ -93,7 +79,7 @@ class LogWriting:
             raise _exists("log stream", name)
         return {}
 
-    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_log_events(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Store the events whose time is allowed, and return which ones were not."""
         group, name, events = request["logGroupName"], request["logStreamName"], request["logEvents"]
         _check_batch(events)
@@ -119,12 +105,12 @@ class LogWriting:
         shown = {member: index for member, index in rejected.items() if index is not None}
         return {"nextSequenceToken": _NEXT, **({"rejectedLogEventsInfo": shown} if shown else {})}
 
-    async def delete_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_log_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         self._check_group(request["logGroupName"])
         await self._removal.group(request["logGroupName"])
         return {}
 
-    async def delete_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_log_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         group, name = request["logGroupName"], request["logStreamName"]
         self._check_group(group)
         if self._streams.open(group, name) is None:
@@ -132,7 +118,7 @@ class LogWriting:
         await self._removal.stream(group, name)
         return {}
 
-    async def put_retention(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_retention_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         group, days = request["logGroupName"], request["retentionInDays"]
         if days not in _RETENTION_DAYS:
             raise invalid(f"retentionInDays is {days}; allowed are {', '.join(map(str, _RETENTION_DAYS))}")
@@ -140,13 +126,13 @@ class LogWriting:
         await self._groups.change(group, lambda document: {**document, "retention_days": days})
         return {}
 
-    async def delete_retention(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_retention_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         group = request["logGroupName"]
         self._check_group(group)
         await self._groups.change(group, lambda document: {**document, "retention_days": None})
         return {}
 
-    async def tag(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def tag_resource(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         added: Mapping[str, str] = request["tags"]
 
         def with_tags(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +147,7 @@ class LogWriting:
         await self._groups.change(self._tagged(request), with_tags)
         return {}
 
-    async def untag(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def untag_resource(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         removed = set(request["tagKeys"])
 
         def without_tags(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +157,7 @@ class LogWriting:
         await self._groups.change(self._tagged(request), without_tags)
         return {}
 
-    async def list_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_tags_for_resource(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         document = self._groups.get(self._tagged(request)) or {}
         return {"tags": dict(document.get("tags", {}))}
 

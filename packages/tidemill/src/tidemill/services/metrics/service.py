@@ -9,8 +9,9 @@ from tidemill.control.experiments.points import MetricPoints
 from tidemill.control.training.metrics import TrainingMetrics
 from tidemill.core.experiments import MetricPoint
 from tidemill.errors import ResourceNotFound
+from tidemill.services.operations import Operations
 from tidemill.services.times import milliseconds
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _PERIODS_S = {"OneMinute": 60, "FiveMinute": 300, "OneHour": 3600}
 _TRAINING_JOB = "SageMakerTrainingJob"
@@ -19,7 +20,7 @@ _MAX_VALUES = 2880
 """Most values in the result of a query; a longer one is Truncated, and its Start can be moved."""
 
 
-class MetricsService:
+class MetricsService(Operations):
     """The operations of SageMaker Metrics.
 
     Args:
@@ -31,11 +32,7 @@ class MetricsService:
         self._points = points
         self._training = training
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"BatchPutMetrics": self.put, "BatchGetMetrics": self.get}
-
-    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def batch_put_metrics(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         points = [
             (each["MetricName"], MetricPoint(milliseconds(each["Timestamp"]) or 0, each["Value"], each.get("Step")))
             for each in request["MetricData"]
@@ -43,7 +40,7 @@ class MetricsService:
         await self._points.add(request["TrialComponentName"], points)
         return {}
 
-    async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def batch_get_metrics(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"MetricQueryResults": [await self._answer(query) for query in request["MetricQueries"]]}
 
     async def _answer(self, query: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from typing import Any, BinaryIO, TypeVar
 from tidemill.control.archives.looking import ArchiveMember, Archives, ArchiveUnreadable
 from tidemill.control.channels import reference
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
 from tidemill.store.objects.errors import PreconditionFailed
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 __all__ = ["ArchiveOperations"]
 
@@ -21,7 +22,7 @@ _READ_BYTES = 1024 * 1024
 T = TypeVar("T")
 
 
-class ArchiveOperations:
+class ArchiveOperations(Operations):
     """Looks into archives.
 
     Args:
@@ -32,12 +33,7 @@ class ArchiveOperations:
         self._objects = objects
         self._archives = Archives()
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"ListArchive": self.members, "ReadArchiveMember": self.read}
-
-    async def members(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_archive(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ListArchive. The token is the number of members before the page; an object's content never changes."""
         info = self._object(request)
         after, limit = _after(request.get("NextToken")), request.get("MaxResults", 100)
@@ -50,7 +46,7 @@ class ArchiveOperations:
             **({"NextToken": str(after + len(page.members))} if page.more else {}),
         }
 
-    async def read(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def read_archive_member(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ReadArchiveMember."""
         info = self._object(request)
         index, offset, size = request["Index"], request.get("Offset", 0), request.get("MaxBytes", _READ_BYTES)

@@ -19,7 +19,8 @@ from tidemill.control.resources import (
     TUNING_JOB,
 )
 from tidemill.core.names import sagemaker_arn
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 
 __all__ = ["VIEWED", "ChangeOperations"]
 
@@ -40,7 +41,7 @@ VIEWED: Mapping[str, str] = {
 """The kinds that a viewer may look at, and SageMaker's operation that a caller must be allowed to know of one."""
 
 
-class ChangeOperations:
+class ChangeOperations(Operations):
     """Tells viewers what has changed.
 
     Args:
@@ -50,11 +51,7 @@ class ChangeOperations:
     def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"WaitForChanges": self.wait}
-
-    async def wait(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def wait_for_changes(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Answer when something has changed that the caller may describe, at the latest after ``WaitSeconds``."""
         looked_at: dict[str, set[str]] = {}
         for each in request["Interests"]:

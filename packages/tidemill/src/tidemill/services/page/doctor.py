@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tidemill.core.findings import Finding
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 
 __all__ = ["DoctorOperations"]
 
 _LIMIT_S = 60.0
 
 
-class DoctorOperations:
+class DoctorOperations(Operations):
     """Runs the checks. Requests that come while they run share their result.
 
     Args:
@@ -24,12 +25,7 @@ class DoctorOperations:
         self._run: asyncio.Task[None] | None = None
         self._found: list[Finding] = []
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"RunDoctor": self.run}
-
-    async def run(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def run_doctor(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """RunDoctor. Answers after a minute with what was found, if a check takes longer."""
         if self._run is None or self._run.done():
             self._found = []

@@ -5,14 +5,15 @@ from typing import Any
 from urllib.parse import quote
 
 from tidemill.errors import AwsError
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 from tidemill.wire.signing.credentials import CredentialLookup
 
 LIFETIME_S = 60
 """Validity in seconds: the browser follows the address at once, and keeps it in its history."""
 
 
-class DownloadOperations:
+class DownloadOperations(Operations):
     """Signs downloads with the key of the caller.
 
     Args:
@@ -24,11 +25,7 @@ class DownloadOperations:
         self._credentials = credentials
         self._region = region
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"PresignDownload": self.presign}
-
-    async def presign(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def presign_download(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the presigned address of a GET whose answer the browser saves and never shows."""
         from botocore.auth import S3SigV4QueryAuth
         from botocore.awsrequest import AWSRequest

@@ -10,13 +10,14 @@ from tidemill.control.invoker import Unreachable
 from tidemill.control.plan import DataMissing
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.errors import AwsError, ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 __all__ = ["EndpointOperations"]
 
 
-class EndpointOperations:
+class EndpointOperations(Operations):
     """Describes what serves an endpoint.
 
     Args:
@@ -28,17 +29,11 @@ class EndpointOperations:
         self._hosting = hosting
         self._endpoints = endpoints
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"DescribeEndpointInstances": self.instances, "DescribeServedModels": self.models}
-
-    async def instances(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """DescribeEndpointInstances."""
+    async def describe_endpoint_instances(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         endpoint = self._hosting.endpoint(request["EndpointName"])
         return {"Variants": [self._variant(each) for each in _variants(endpoint)]}
 
-    async def models(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_served_models(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """DescribeServedModels. A server that does not run is not started for it, and no model is loaded."""
         endpoint = self._hosting.endpoint(request["EndpointName"])
         variant = _chosen(endpoint, request.get("VariantName", ""))

@@ -7,13 +7,14 @@ from typing import Any
 from tidemill.core.frameworks import ENVIRONMENTS
 from tidemill.environments.builder import BuiltEnvironment, Environments
 from tidemill.environments.disk_use import LayerSizes
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 __all__ = ["EnvironmentOperations", "listed"]
 
 
-class EnvironmentOperations:
+class EnvironmentOperations(Operations):
     """Lists environments.
 
     Args:
@@ -25,12 +26,7 @@ class EnvironmentOperations:
         self._sizes = LayerSizes()
         self._lock = asyncio.Lock()
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"ListEnvironments": self.environments}
-
-    async def environments(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_environments(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ListEnvironments. Only the first request measures an environment's files, which takes up to a second each."""
         async with self._lock:
             return {"Environments": await asyncio.to_thread(listed, self._environments, self._sizes)}

@@ -17,10 +17,11 @@ from tidemill.core.names import sagemaker_arn
 from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.page.job_rows import KINDS, KindOfRow, job_row, log_group_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 __all__ = ["JobOperations", "JobResources"]
 
@@ -46,7 +47,7 @@ class JobResources:
     slots: Slots
 
 
-class JobOperations:
+class JobOperations(Operations):
     """List and describe jobs.
 
     Args:
@@ -56,12 +57,7 @@ class JobOperations:
     def __init__(self, resources: JobResources) -> None:
         self._from = resources
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"ListJobs": self.list, "DescribeJob": self.describe}
-
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return one page of the jobs of a kind: the newest first, or with ModifiedAfter those changed first."""
         kind = KINDS[request["Kind"]]
         changed_ms = milliseconds(request.get("ModifiedAfter"))
@@ -90,7 +86,7 @@ class JobOperations:
             **({"NextToken": page.next_token} if page.next_token else {}),
         }
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return a job with its request, its phases and its log streams."""
         row_kind = KINDS[request["Kind"]]
         kind = row_kind.kind

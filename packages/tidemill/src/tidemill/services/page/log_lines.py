@@ -11,10 +11,11 @@ from typing import Any
 from tidemill.control.logs.groups import GroupRecords
 from tidemill.control.logs.line_search import LINES_MAX, LineSearcher
 from tidemill.services.logs.groups import invalid
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
 from tidemill.store.logs.numbered_lines import LineNumbers, NumberedLine
 from tidemill.store.logs.streams import LogStreams
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 __all__ = ["LogLineOperations"]
 
@@ -22,7 +23,7 @@ _LINES = 200
 _MESSAGE_BYTES = 4096
 
 
-class LogLineOperations:
+class LogLineOperations(Operations):
     """Read and search lines by number.
 
     A stream that does not exist has no lines: DescribeJob names the streams of a job before its instances write.
@@ -39,12 +40,7 @@ class LogLineOperations:
         self._numbers = LineNumbers()
         self._searcher = LineSearcher(cpu_s=search_cpu_s)
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"GetLogLines": self.get, "SearchLogLines": self.search}
-
-    async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_log_lines(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return lines from a number on; a negative number counts from the end."""
         group, name = request["LogGroup"], request["LogStream"]
         page = await asyncio.to_thread(
@@ -57,7 +53,7 @@ class LogLineOperations:
         )
         return {"Lines": [_wire(each) for each in page.lines], "FirstKept": page.first, "Count": page.count}
 
-    async def search(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def search_log_lines(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the numbers of the lines with a text or an expression."""
         group, name, first = request["LogGroup"], request["LogStream"], request.get("FirstLine", 0)
         directory = self._streams.directory(group, name)

@@ -13,7 +13,8 @@ from tidemill.control.slots import Share, Slots
 from tidemill.core.names import sagemaker_arn
 from tidemill.executors.base import Capacity
 from tidemill.executors.gpus import Gpu, find_gpus
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 
 __all__ = ["MachineFacts", "MachineOperations"]
 
@@ -43,19 +44,14 @@ class MachineFacts:
     versions: Mapping[str, str]
 
 
-class MachineOperations:
+class MachineOperations(Operations):
     """Describes the machine."""
 
     def __init__(self, machine: MachineFacts) -> None:
         self._machine = machine
         self._gpus: tuple[Gpu, ...] | None = None
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"DescribeMachine": self.describe}
-
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_machine(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """DescribeMachine. Callers see how many instances the jobs of others have, and not which jobs they are."""
         machine, slots = self._machine, self._machine.slots
         if self._gpus is None:  # the same until the machine starts again

@@ -6,7 +6,8 @@ from typing import Any
 
 from tidemill.control.training.metrics import Points, TrainingMetrics
 from tidemill.core.thinning import thinned
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 
 _POINTS = 2000
 """Default of MaxPoints: more than a chart is wide."""
@@ -14,7 +15,7 @@ _POINTS_MAX = 100_000
 """Most points of all series in an answer."""
 
 
-class MetricPointOperations:
+class MetricPointOperations(Operations):
     """Reads the curves.
 
     Args:
@@ -24,11 +25,7 @@ class MetricPointOperations:
     def __init__(self, metrics: TrainingMetrics) -> None:
         self._metrics = metrics
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"GetMetricPoints": self.get}
-
-    async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_metric_points(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the points of each metric and instance, of a long curve those that a drawing needs."""
         series = await self._metrics.series(request["TrainingJobName"])
         most = min(request.get("MaxPoints", _POINTS), _POINTS_MAX // max(len(series), 1))

@@ -8,16 +8,17 @@ from tidemill.control.instance_samples import InstanceSamples, SampledHost
 from tidemill.control.resources import ENDPOINT
 from tidemill.core.names import sagemaker_arn
 from tidemill.instance.samples import Sample, SampledInstance, SampleSeries, reduced
+from tidemill.services.operations import Operations
 from tidemill.services.page.changes import VIEWED
 from tidemill.store.records.base import Record
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _SAMPLES = 500
 _SAMPLES_MAX = 50_000
 """Most samples of all instances in an answer: a job can have 10,000 instances."""
 
 
-class SampleOperations:
+class SampleOperations(Operations):
     """Shows samples.
 
     Args:
@@ -27,11 +28,7 @@ class SampleOperations:
     def __init__(self, samples: InstanceSamples) -> None:
         self._samples = samples
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"GetInstanceSamples": self.get, "ListRunningInstances": self.running}
-
-    async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_instance_samples(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the samples of each instance; no instances if there is no such job or endpoint."""
         hosts = self._samples.hosts(request["Kind"], request["Name"])
         after_ms = request.get("AfterMs", 0)
@@ -46,7 +43,7 @@ class SampleOperations:
 
         return {"Instances": await asyncio.to_thread(read)}
 
-    async def running(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_running_instances(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the jobs that have not ended and the endpoints, which the caller may describe, with last samples."""
         found = []
         async for record, hosts in self._samples.running():

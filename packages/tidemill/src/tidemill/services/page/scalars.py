@@ -6,7 +6,8 @@ from typing import Any
 
 from tidemill.control.scalars.scalars import JobScalars, ScalarSeries, TrainingScalars
 from tidemill.errors import ResourceNotFound
-from tidemill.wire.exchange import Context, Handler
+from tidemill.services.operations import Operations
+from tidemill.wire.exchange import Context
 
 _POINTS = 1000
 _POINTS_MAX = 100_000
@@ -15,7 +16,7 @@ _SHOWN_MAX = 1000
 """Most series in an answer: a job with more has them in several requests of GetScalars, which names them."""
 
 
-class ScalarOperations:
+class ScalarOperations(Operations):
     """Shows scalars.
 
     Args:
@@ -25,16 +26,12 @@ class ScalarOperations:
     def __init__(self, scalars: TrainingScalars) -> None:
         self._scalars = scalars
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"ListScalars": self.list, "GetScalars": self.get}
-
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_scalars(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return which scalars there are, with the last value of each."""
         found = await self._of(request, context)
         return {"Scalars": [_summary(each) for each in found.series[:_SHOWN_MAX]], **_state(found)}
 
-    async def get(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_scalars(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the points of scalars: of those that the request names, or of all."""
         found = await self._of(request, context)
         named = {(each["Run"], each["Tag"]) for each in request.get("Scalars") or ()}

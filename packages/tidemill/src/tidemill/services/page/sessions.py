@@ -5,11 +5,12 @@ from typing import Any
 
 from tidemill.control.page_sessions import PageSessions
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 
-class SessionOperations:
+class SessionOperations(Operations):
     """Begins and ends sessions of the page.
 
     Args:
@@ -19,11 +20,7 @@ class SessionOperations:
     def __init__(self, sessions: PageSessions) -> None:
         self._sessions = sessions
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"CreatePageToken": self.create_token, "DeletePageSessions": self.delete}
-
-    async def create_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_page_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return a token with which one browser begins a session."""
         _check_key(context)
         token, expires_ms = await self._sessions.create_token(
@@ -31,7 +28,7 @@ class SessionOperations:
         )
         return {"Token": token, "ExpirationTime": when(expires_ms)}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_page_sessions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """End all sessions of the key, and make its unused tokens worthless."""
         _check_key(context)
         return {"DeletedCount": await self._sessions.end_all(context.caller.access_key_id)}

@@ -9,12 +9,13 @@ from tidemill.control.webhooks.posting import NotDelivered
 from tidemill.core.clock import Clock
 from tidemill.core.webhooks import Webhook
 from tidemill.errors import ResourceNotFound
+from tidemill.services.operations import Operations
 from tidemill.services.page.ownership import check_owner
 from tidemill.services.sagemaker.state_changes import event
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 
-class WebhookOperations:
+class WebhookOperations(Operations):
     """Shows and tests webhooks.
 
     Args:
@@ -30,15 +31,11 @@ class WebhookOperations:
         self._owner = owner
         self._clock = clock
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"ListWebhooks": self.list, "TestWebhook": self.test}
-
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_webhooks(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         check_owner(context, self._owner)
         return {"Webhooks": [self._shown(name, each) for name, each in self._webhooks.items()]}
 
-    async def test(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def test_webhook(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Send an event of its own kind, once, and return how the receiver has answered."""
         check_owner(context, self._owner)
         name = request["Name"]

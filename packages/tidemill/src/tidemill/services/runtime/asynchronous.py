@@ -10,14 +10,15 @@ from tidemill.control.hosting import Hosting
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.names import S3Uri
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.runtime.passed_on import headers_of
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _TTL_S = 6 * 3600
 _TIMEOUT_S = 15 * 60
 
 
-class AsyncHandlers:
+class AsyncHandlers(Operations):
     """Queues the requests of asynchronous endpoints.
 
     Args:
@@ -29,11 +30,7 @@ class AsyncHandlers:
         self._hosting = hosting
         self._queue = queue
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"InvokeEndpointAsync": self.invoke}
-
-    async def invoke(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def invoke_endpoint_async(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         endpoint = self._hosting.in_service(request["EndpointName"])
         config = endpoint.serving.asynchronous if endpoint.serving else None
         if config is None:

@@ -13,6 +13,7 @@ from tidemill.core.hosting import Endpoint
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.spans import Spans
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.runtime.asynchronous import AsyncHandlers
 from tidemill.services.runtime.invocation_span import InvocationSpan
 from tidemill.services.runtime.passed_on import headers_of
@@ -21,7 +22,7 @@ from tidemill.wire.exchange import Context, Handler
 _PART_BYTES = 64 * 1024
 
 
-class RuntimeService:
+class RuntimeService(Operations):
     """Amazon SageMaker Runtime.
 
     Args:
@@ -48,13 +49,13 @@ class RuntimeService:
         self._region = region
         self._timeout_s = timeout_s
         self._spans = spans
-        self.handlers: Mapping[str, Handler] = {
-            "InvokeEndpoint": self.invoke,
-            "InvokeEndpointWithResponseStream": self.invoke_with_response_stream,
-            **AsyncHandlers(hosting, queue).handlers,
-        }
+        self._asynchronous = AsyncHandlers(hosting, queue)
 
-    async def invoke(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return {**super().handlers, **self._asynchronous.handlers}
+
+    async def invoke_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name, target = request["EndpointName"], request.get("TargetModel", "")
         span = InvocationSpan(self._spans, name)
         call = ModelCall(
@@ -83,9 +84,11 @@ class RuntimeService:
         attributes = answer.headers.get("x-amzn-sagemaker-custom-attributes")
         return reply | ({"CustomAttributes": attributes} if attributes else {})
 
-    async def invoke_with_response_stream(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def invoke_endpoint_with_response_stream(
+        self, request: dict[str, Any], context: Context
+    ) -> Mapping[str, Any]:
         """Answer with a stream. Servers answer as a whole, so the first part comes when the answer is complete."""
-        reply = await self.invoke(request, context)
+        reply = await self.invoke_endpoint(request, context)
         return {**reply, "Body": _parts(reply["Body"])}
 
     def _in_service(self, name: str) -> Endpoint:

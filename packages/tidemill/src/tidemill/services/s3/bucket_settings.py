@@ -9,6 +9,7 @@ from tidemill.core.bucket_policy import read_bucket_policy
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy_document import load_document
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.s3.attributes import OWNER
 from tidemill.services.s3.intention import Encryption
 from tidemill.store.objects.store import ObjectStore
@@ -61,7 +62,7 @@ _ABSENT: Mapping[str, tuple[str, str]] = {
 """Error codes and AWS's messages by operation, for settings that a new bucket lacks."""
 
 
-class BucketSettings:
+class BucketSettings(Operations):
     """The operations on settings of a bucket, and GetObjectAcl.
 
     Args:
@@ -81,17 +82,10 @@ class BucketSettings:
         return {
             **{name: partial(self._answer, name) for name in _ANSWERS},
             **{name: partial(self._refuse, name) for name in _ABSENT},
-            "DeleteBucketEncryption": self.delete_encryption,
-            "DeleteBucketPolicy": self.delete_policy,
-            "GetBucketEncryption": self.encryption,
-            "GetBucketPolicy": self.policy,
-            "GetBucketPolicyStatus": self.policy_status,
-            "PutBucketEncryption": self.put_encryption,
-            "PutBucketPolicy": self.put_policy,
-            "GetObjectAcl": self.object_acl,
+            **super().handlers,
         }
 
-    async def encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_bucket_encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetBucketEncryption. Rules are only shown, if at all; the default is that of a new bucket on AWS."""
         if not self._encryption.recorded:
             return await self._refuse("GetBucketEncryption", request, context)
@@ -101,28 +95,28 @@ class BucketSettings:
         rule = {"ApplyServerSideEncryptionByDefault": shown, "BucketKeyEnabled": default.bucket_key}
         return {"ServerSideEncryptionConfiguration": {"Rules": [rule]}}
 
-    async def put_encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def put_bucket_encryption(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """PutBucketEncryption: objects that are stored later without an encryption show this one."""
         await self._rules.set_encryption(request["Bucket"], self._encryption.default_of(request))
         return {}
 
-    async def delete_encryption(self, request: dict[str, Any], context: Context) -> Reply:
+    async def delete_bucket_encryption(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteBucketEncryption."""
         await self._rules.set_encryption(request["Bucket"], None)
         return Reply(status=204)
 
-    async def policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_bucket_policy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetBucketPolicy: the text as the client gave it."""
         text = self._rules.policy_text(request["Bucket"])
         return {"Policy": text} if text else await self._refuse("GetBucketPolicy", request, context)
 
-    async def policy_status(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_bucket_policy_status(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetBucketPolicyStatus: no accepted policy is public."""
         if not self._rules.policy_text(request["Bucket"]):
             return await self._refuse("GetBucketPolicyStatus", request, context)
         return {"PolicyStatus": {"IsPublic": False}}
 
-    async def put_policy(self, request: dict[str, Any], context: Context) -> Reply:
+    async def put_bucket_policy(self, request: dict[str, Any], context: Context) -> Reply:
         """PutBucketPolicy. The authorization of requests evaluates it."""
         bucket, text = request["Bucket"], request["Policy"]
         self._objects.require_bucket(bucket)
@@ -140,13 +134,12 @@ class BucketSettings:
         await self._rules.set_policy(bucket, text)
         return Reply(status=204)
 
-    async def delete_policy(self, request: dict[str, Any], context: Context) -> Reply:
+    async def delete_bucket_policy(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteBucketPolicy."""
         await self._rules.set_policy(request["Bucket"], "")
         return Reply(status=204)
 
-    async def object_acl(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """GetObjectAcl."""
+    async def get_object_acl(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         self._objects.require(request["Bucket"], request["Key"])
         return _ACL
 

@@ -5,14 +5,15 @@ from typing import Any
 
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.s3.attributes import OWNER, bounded, timestamp
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler, Reply
+from tidemill.wire.exchange import Context, Reply
 
 BUCKETS_MAX = 10_000
 
 
-class BucketOperations:
+class BucketOperations(Operations):
     """ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation."""
 
     def __init__(self, objects: ObjectStore, rules: BucketRules, *, region: str) -> None:
@@ -20,18 +21,7 @@ class BucketOperations:
         self._rules = rules
         self._region = region
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {
-            "CreateBucket": self.create,
-            "DeleteBucket": self.delete,
-            "GetBucketLocation": self.location,
-            "HeadBucket": self.head,
-            "ListBuckets": self.list,
-        }
-
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_buckets(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ListBuckets; a page begins after a name. All buckets are in one region."""
         prefix, after = request.get("Prefix") or "", request.get("ContinuationToken") or ""
         limit = bounded(request.get("MaxBuckets"), name="MaxBuckets", most=BUCKETS_MAX) or 1
@@ -51,7 +41,7 @@ class BucketOperations:
             members["ContinuationToken"] = wanted[limit - 1][0]
         return members
 
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_bucket(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """CreateBucket."""
         name = request["Bucket"]
         wanted = (request.get("CreateBucketConfiguration") or {}).get("LocationConstraint")
@@ -69,17 +59,16 @@ class BucketOperations:
             )
         return {"Location": f"/{name}"}
 
-    async def head(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """HeadBucket."""
+    async def head_bucket(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         self._objects.require_bucket(request["Bucket"])
         return {"BucketRegion": self._region}
 
-    async def location(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_bucket_location(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetBucketLocation; for us-east-1 the answer is empty, as on AWS."""
         self._objects.require_bucket(request["Bucket"])
         return {} if self._region == "us-east-1" else {"LocationConstraint": self._region}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Reply:
+    async def delete_bucket(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteBucket."""
         name = request["Bucket"]
         created_ms = self._objects.bucket_created_ms(name)

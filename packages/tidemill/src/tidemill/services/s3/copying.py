@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.s3.attributes import timestamp
 from tidemill.services.s3.checksums import base64_of, begin, member_of
 from tidemill.services.s3.conditions import copy_precondition
@@ -23,23 +24,17 @@ from tidemill.services.s3.ranges import Slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectAttributes, ObjectInfo, check_key
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 
-class CopyOperations:
+class CopyOperations(Operations):
     """CopyObject. The copy shares the bytes of its source, so it costs one row; a multipart ETag is kept."""
 
     def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
         self._objects = objects
         self._encryption = encryption
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"CopyObject": self.copy}
-
-    async def copy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """CopyObject."""
+    async def copy_object(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         bucket, key = request["Bucket"], request["Key"]
         check_key(key)
         source = copy_source(self._objects, request["CopySource"])

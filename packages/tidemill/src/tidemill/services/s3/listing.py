@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tidemill.core.handed_files import SOCKET_HEADER
+from tidemill.services.operations import Operations
 from tidemill.services.s3.attributes import OWNER, bounded, storage_class_of, timestamp
 from tidemill.services.s3.handed_files import HandedFiles
 from tidemill.services.s3.intention import quoted
@@ -14,30 +15,21 @@ from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import DamagedObject, ObjectInfo
 from tidemill.store.objects.listing import ObjectPage, after_key, after_prefix
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler, Reply
+from tidemill.wire.exchange import Context, Reply
 
 LIST_MAX = 1000
 DAMAGED = "DAMAGED"
 """The storage class in lists of an object or upload whose row is damaged. Its other values may be wrong."""
 
 
-class ListOperations:
+class ListOperations(Operations):
     """ListObjects, ListObjectsV2, ListObjectVersions."""
 
     def __init__(self, objects: ObjectStore, handed_files: HandedFiles) -> None:
         self._objects = objects
         self._handed_files = handed_files
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {
-            "ListObjects": self.list_1,
-            "ListObjectsV2": self.list_2,
-            "ListObjectVersions": self.list_versions,
-        }
-
-    async def list_1(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_objects(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ListObjects; continues after a marker that is a key or a common prefix."""
         encode = encoder_of(request)
         marker = request.get("Marker") or ""
@@ -47,7 +39,7 @@ class ListOperations:
             members["NextMarker"] = encode(page.last)
         return members
 
-    async def list_2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
+    async def list_objects_v2(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
         """ListObjectsV2; continues at the position in the previous page's token.
 
         With MaxKeys 0, headers of the reply have the number and the size of all objects below the prefix, and the path
@@ -77,7 +69,7 @@ class ListOperations:
             members["NextContinuationToken"] = _token(page.next_start)
         return members
 
-    async def list_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_object_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """ListObjectVersions: each object has one version, which is called ``null`` as on AWS without versioning."""
         encode = encoder_of(request)
         marker, version = request.get("KeyMarker") or "", request.get("VersionIdMarker") or ""

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.s3.attributes import OWNER, bounded, storage_class_of, timestamp
 from tidemill.services.s3.checksums import (
     base64_of,
@@ -33,13 +34,13 @@ from tidemill.store.objects.store import ObjectStore
 from tidemill.store.objects.upload_index import PartInfo, UploadInfo
 from tidemill.store.objects.uploads import CompletedUpload, NamedPart, Uploads, check_part_number
 from tidemill.wire.bodies.body import Checksum
-from tidemill.wire.exchange import Context, Handler, Reply
+from tidemill.wire.exchange import Context, Reply
 
 PAGE_MAX = 1000
 _INITIATOR = {"ID": ACCOUNT_ID, "DisplayName": "tidemill"}
 
 
-class MultipartOperations:
+class MultipartOperations(Operations):
     """The seven operations of multipart uploads."""
 
     def __init__(self, objects: ObjectStore, encryption: Encryption) -> None:
@@ -47,21 +48,7 @@ class MultipartOperations:
         self._encryption = encryption
         self._uploads = Uploads(objects)
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {
-            "AbortMultipartUpload": self.abort,
-            "CompleteMultipartUpload": self.complete,
-            "CreateMultipartUpload": self.create,
-            "ListMultipartUploads": self.list_uploads,
-            "ListParts": self.list_parts,
-            "UploadPart": self.upload_part,
-            "UploadPartCopy": self.copy_part,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """CreateMultipartUpload."""
+    async def create_multipart_upload(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         bucket, key = request["Bucket"], request["Key"]
         wanted = await intention_of(request, context, self._encryption, self._objects)
         algorithm = request.get("ChecksumAlgorithm") or ""
@@ -74,7 +61,6 @@ class MultipartOperations:
         return {**members, **encryption_of(upload.attributes.headers, request)}
 
     async def upload_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """UploadPart."""
         upload = self._open(request, context)
         body = request["Body"]
         async with self._objects.contents.disk.receive(
@@ -90,8 +76,7 @@ class MultipartOperations:
             part = await self._uploads.put_part(upload, request["PartNumber"], content, checksums=checksums)
         return {"ETag": quoted(part.etag), **checksums, **_encryption(upload)}
 
-    async def copy_part(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """UploadPartCopy."""
+    async def upload_part_copy(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         upload = self._open(request, context)
         source = copy_source(self._objects, request["CopySource"])
         copy_precondition(request, source)
@@ -107,8 +92,7 @@ class MultipartOperations:
         result = {"ETag": quoted(part.etag), "LastModified": timestamp(part.modified_ms), **checksums}
         return {"CopyPartResult": result, **_encryption(upload)}
 
-    async def complete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """CompleteMultipartUpload."""
+    async def complete_multipart_upload(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         bucket, key = request["Bucket"], request["Key"]
         upload = self._uploads.require(bucket, key, request["UploadId"], complete_too=True)
         check_upload(context, "s3:PutObject", upload)
@@ -130,8 +114,7 @@ class MultipartOperations:
         )
         return {**_completed_reply(request, context, completed), **_encryption(upload)}
 
-    async def abort(self, request: dict[str, Any], context: Context) -> Reply:
-        """AbortMultipartUpload."""
+    async def abort_multipart_upload(self, request: dict[str, Any], context: Context) -> Reply:
         bucket, key, upload_id = request["Bucket"], request["Key"], request["UploadId"]
         if context.writer is not None:  # others may abort an upload whose row is damaged, and tells no publisher
             check_upload(context, "s3:AbortMultipartUpload", self._uploads.require(bucket, key, upload_id))
@@ -139,7 +122,6 @@ class MultipartOperations:
         return Reply(status=204)
 
     async def list_parts(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListParts."""
         upload = self._uploads.require(request["Bucket"], request["Key"], request["UploadId"])
         limit = bounded(request.get("MaxParts"), name="MaxParts", most=PAGE_MAX)
         after = int(request.get("PartNumberMarker") or 0)
@@ -160,8 +142,7 @@ class MultipartOperations:
             **_announced(upload),
         }
 
-    async def list_uploads(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """ListMultipartUploads."""
+    async def list_multipart_uploads(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         encode = encoder_of(request)
         prefix, delimiter = request.get("Prefix") or "", request.get("Delimiter") or ""
         key_marker, id_marker = request.get("KeyMarker") or "", request.get("UploadIdMarker") or ""

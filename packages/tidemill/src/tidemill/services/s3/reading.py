@@ -3,31 +3,27 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from tidemill.services.operations import Operations
 from tidemill.services.s3.attributes import bounded, described, storage_class_of, timestamp
 from tidemill.services.s3.conditions import is_unmodified
 from tidemill.services.s3.ranges import Slice, part_slice, requested_slice
 from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.index import ObjectInfo
 from tidemill.store.objects.store import WHOLE_READ_BYTES, ObjectStore
-from tidemill.wire.exchange import Context, FileBody, Handler, Reply
+from tidemill.wire.exchange import Context, FileBody, Reply
 
 _PARTS_MAX = 1000
 _OVERRIDES = ("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires")
 _UNMODIFIED_MEMBERS = ("ETag", "LastModified", "CacheControl", "Expires")
 
 
-class ReadOperations:
+class ReadOperations(Operations):
     """GetObject, HeadObject, GetObjectAttributes."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {"GetObject": self.get, "GetObjectAttributes": self.attributes, "HeadObject": self.head}
-
-    async def get(self, request: dict[str, Any], context: Context) -> Reply:
+    async def get_object(self, request: dict[str, Any], context: Context) -> Reply:
         """GetObject. A small object is verified before it is sent; a large one is sent as it is read."""
         info = self._objects.require(request["Bucket"], request["Key"])
         reply, piece = _answer(request, info)
@@ -35,14 +31,13 @@ class ReadOperations:
             return reply
         return Reply(members={**reply.members, "Body": await self._body(info, piece)}, status=reply.status)
 
-    async def head(self, request: dict[str, Any], context: Context) -> Reply:
+    async def head_object(self, request: dict[str, Any], context: Context) -> Reply:
         """HeadObject."""
         info = self._objects.require(request["Bucket"], request["Key"])
         reply, _ = _answer(request, info)
         return reply
 
-    async def attributes(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """GetObjectAttributes."""
+    async def get_object_attributes(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         info = self._objects.require(request["Bucket"], request["Key"])
         found: dict[str, Any] = {
             "ETag": info.etag,  # without quotes, as on AWS

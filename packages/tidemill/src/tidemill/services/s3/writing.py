@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.core.handed_files import MEDIA_TYPE, ticket_of
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.s3.archive import entries_of, is_extracted
 from tidemill.services.s3.attributes import tag_set
 from tidemill.services.s3.handed_files import HandedFiles
@@ -26,7 +27,7 @@ from tidemill.store.objects.errors import InvalidArgument
 from tidemill.store.objects.extraction import extract
 from tidemill.store.objects.index import check_key
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Context, Handler, Reply
+from tidemill.wire.exchange import Context, Reply
 
 DELETE_MAX = 1000
 _OF_ARCHIVES = frozenset(("Body", "Bucket", "ContentLength", "ContentMD5", "ContentType", "Key"))
@@ -35,7 +36,7 @@ EXTRACTED_HEADER = "x-tidemill-extracted"
 """Header of the reply to an archive: the number of objects that are stored."""
 
 
-class WriteOperations:
+class WriteOperations(Operations):
     """PutObject, DeleteObject, DeleteObjects, GetObjectTagging, PutObjectTagging, DeleteObjectTagging."""
 
     def __init__(self, objects: ObjectStore, encryption: Encryption, handed_files: HandedFiles) -> None:
@@ -43,19 +44,7 @@ class WriteOperations:
         self._handed_files = handed_files
         self._encryption = encryption
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return {
-            "DeleteObject": self.delete,
-            "DeleteObjectTagging": self.delete_tags,
-            "DeleteObjects": self.delete_many,
-            "GetObjectTagging": self.get_tags,
-            "PutObject": self.put,
-            "PutObjectTagging": self.put_tags,
-        }
-
-    async def put(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
+    async def put_object(self, request: dict[str, Any], context: Context) -> Mapping[str, Any] | Reply:
         """PutObject: all checks come before the body is read.
 
         With the media type of `archive`, the body is a tar archive, whose files are stored as objects beside the key:
@@ -121,13 +110,13 @@ class WriteOperations:
             await extract(self._objects, file, bucket, entries, headers=headers)
             return Reply(members={"ETag": quoted(archive.md5)}, headers={EXTRACTED_HEADER: str(len(entries))})
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Reply:
+    async def delete_object(self, request: dict[str, Any], context: Context) -> Reply:
         """DeleteObject."""
         bucket, key = request["Bucket"], request["Key"]
         await self._delete(context, bucket, key, if_match=request.get("IfMatch"))
         return Reply(status=204)
 
-    async def delete_many(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_objects(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """DeleteObjects: entries that need no check are deleted in one transaction."""
         wanted = (request.get("Delete") or {}).get("Objects") or []
         if not 1 <= len(wanted) <= DELETE_MAX:
@@ -154,17 +143,15 @@ class WriteOperations:
         quiet = bool(request["Delete"].get("Quiet"))
         return {"Deleted": [] if quiet else deleted, "Errors": errors}
 
-    async def get_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_object_tagging(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """GetObjectTagging."""
         return {"TagSet": tag_set(self._objects.require(request["Bucket"], request["Key"]))}
 
-    async def put_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        """PutObjectTagging."""
+    async def put_object_tagging(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._set_tags("s3:PutObjectTagging", request, context, tags_of_set(request["Tagging"]))
         return {}
 
-    async def delete_tags(self, request: dict[str, Any], context: Context) -> Reply:
-        """DeleteObjectTagging."""
+    async def delete_object_tagging(self, request: dict[str, Any], context: Context) -> Reply:
         await self._set_tags("s3:DeleteObjectTagging", request, context, {})
         return Reply(status=204)
 

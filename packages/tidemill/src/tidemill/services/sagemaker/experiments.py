@@ -8,43 +8,22 @@ from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT
 from tidemill.core.experiments import Tracked, TrialComponent
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import arn_of, query_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _TIMES = ("StartTime", "EndTime")
 
 
-class ExperimentHandlers:
+class ExperimentHandlers(Operations):
     """Create, describe, list, update, delete and associate experiments, trials and trial components."""
 
     def __init__(self, experiments: Experiments, components: TrialComponents) -> None:
         self._experiments = experiments
         self._components = components
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateExperiment": self.create_experiment,
-            "DescribeExperiment": self.describe_experiment,
-            "ListExperiments": self.list_experiments,
-            "UpdateExperiment": self.update_experiment,
-            "DeleteExperiment": self.delete_experiment,
-            "CreateTrial": self.create_trial,
-            "DescribeTrial": self.describe_trial,
-            "ListTrials": self.list_trials,
-            "UpdateTrial": self.update_trial,
-            "DeleteTrial": self.delete_trial,
-            "CreateTrialComponent": self.create_component,
-            "DescribeTrialComponent": self.describe_component,
-            "ListTrialComponents": self.list_components,
-            "UpdateTrialComponent": self.update_component,
-            "DeleteTrialComponent": self.delete_component,
-            "AssociateTrialComponent": self.associate,
-            "DisassociateTrialComponent": self.disassociate,
-        }
 
     async def create_experiment(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
@@ -89,15 +68,15 @@ class ExperimentHandlers:
     async def delete_trial(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"TrialArn": await self._experiments.delete(TRIAL, request["TrialName"])}
 
-    async def create_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         created = await self._components.create(_stored(request), caller=context.caller.arn, tags=tags)
         return {"TrialComponentArn": created.arn}
 
-    async def describe_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return component_description(self._components.record(TRIAL_COMPONENT, request["TrialComponentName"]))
 
-    async def list_components(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_trial_components(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found, token = await self._components.list(
             _query(request),
             experiment=request.get("ExperimentName"),
@@ -106,18 +85,18 @@ class ExperimentHandlers:
         )
         return _page("TrialComponentSummaries", [component_summary(each) for each in found], token)
 
-    async def update_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         updated = await self._components.update(_stored(request), caller=context.caller.arn)
         return {"TrialComponentArn": updated.arn}
 
-    async def delete_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"TrialComponentArn": await self._components.delete(request["TrialComponentName"])}
 
-    async def associate(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def associate_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         arns = await self._components.associate(request["TrialComponentName"], request["TrialName"])
         return dict(zip(("TrialComponentArn", "TrialArn"), arns, strict=True))
 
-    async def disassociate(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def disassociate_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         arns = await self._components.disassociate(request["TrialComponentName"], request["TrialName"])
         return dict(zip(("TrialComponentArn", "TrialArn"), arns, strict=True))
 

@@ -5,36 +5,18 @@ from typing import Any
 
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource, Variant
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 
-class HostingHandlers:
+class HostingHandlers(Operations):
     """Handlers for models, endpoint configurations and endpoints."""
 
     def __init__(self, hosting: Hosting) -> None:
         self._hosting = hosting
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateModel": self.create_model,
-            "DescribeModel": self.describe_model,
-            "ListModels": self.list_models,
-            "DeleteModel": self.delete_model,
-            "CreateEndpointConfig": self.create_config,
-            "DescribeEndpointConfig": self.describe_config,
-            "ListEndpointConfigs": self.list_configs,
-            "DeleteEndpointConfig": self.delete_config,
-            "CreateEndpoint": self.create_endpoint,
-            "DescribeEndpoint": self.describe_endpoint,
-            "ListEndpoints": self.list_endpoints,
-            "UpdateEndpoint": self.update_endpoint,
-            "UpdateEndpointWeightsAndCapacities": self.resize_endpoint,
-            "DeleteEndpoint": self.delete_endpoint,
-        }
 
     async def create_model(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
@@ -51,18 +33,18 @@ class HostingHandlers:
         await self._hosting.delete(MODEL, request["ModelName"])
         return {}
 
-    async def create_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_endpoint_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         return {"EndpointConfigArn": (await self._hosting.create_config(request, tags=tags)).arn}
 
-    async def describe_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_endpoint_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         config = self._hosting.get(ENDPOINT_CONFIG, request["EndpointConfigName"])
         return {**_echo(config), "EndpointConfigArn": config.arn}
 
-    async def list_configs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_endpoint_configs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return await self._list(ENDPOINT_CONFIG, request, "EndpointConfigs", _config_summary)
 
-    async def delete_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_endpoint_config(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._hosting.delete(ENDPOINT_CONFIG, request["EndpointConfigName"])
         return {}
 
@@ -80,7 +62,9 @@ class HostingHandlers:
     async def update_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"EndpointArn": (await self._hosting.update_endpoint(request)).arn}
 
-    async def resize_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_endpoint_weights_and_capacities(
+        self, request: dict[str, Any], context: Context
+    ) -> Mapping[str, Any]:
         return {"EndpointArn": (await self._hosting.resize_endpoint(request)).arn}
 
     async def delete_endpoint(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:

@@ -7,40 +7,28 @@ from tidemill.control.experiments.lineage import Lineage
 from tidemill.control.resources import ARTIFACT
 from tidemill.core.lineage import LineageArtifact, artifact_id
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import arn_of, query_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Query, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _FILTERS = ("SourceArn", "DestinationArn", "SourceType", "DestinationType", "AssociationType")
 
 
-class LineageHandlers:
+class LineageHandlers(Operations):
     """Create, describe, list, update, delete and associate artifacts."""
 
     def __init__(self, lineage: Lineage) -> None:
         self._lineage = lineage
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateArtifact": self.create,
-            "DescribeArtifact": self.describe,
-            "ListArtifacts": self.list,
-            "UpdateArtifact": self.update,
-            "DeleteArtifact": self.delete,
-            "AddAssociation": self.associate,
-            "DeleteAssociation": self.disassociate,
-            "ListAssociations": self.associations,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_artifact(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         created = await self._lineage.create(request, caller=context.caller.arn, tags=tags)
         return {"ArtifactArn": created.arn}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_artifact(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._lineage.record(ARTIFACT, _id(request))
         artifact = LineageArtifact.from_document(record.document)
         return {
@@ -52,31 +40,31 @@ class LineageHandlers:
             **({"LastModifiedBy": user_of(artifact.modified_by)} if artifact.modified_by else {}),
         }
 
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_artifacts(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found, token = await self._lineage.list(
             _query(request), uri=request.get("SourceUri"), kind=request.get("ArtifactType")
         )
         return {"ArtifactSummaries": [_artifact_summary(each) for each in found], **_next(token)}
 
-    async def update(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_artifact(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         updated = await self._lineage.update(_id(request), request, caller=context.caller.arn)
         return {"ArtifactArn": updated.arn}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_artifact(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"ArtifactArn": await self._lineage.delete(_id(request))}
 
-    async def associate(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def add_association(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         source, destination = request["SourceArn"], request["DestinationArn"]
         kind = request.get("AssociationType")
         await self._lineage.associate(source, destination, kind=kind, caller=context.caller.arn)
         return {"SourceArn": source, "DestinationArn": destination}
 
-    async def disassociate(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_association(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         source, destination = request["SourceArn"], request["DestinationArn"]
         await self._lineage.disassociate(source, destination)
         return {"SourceArn": source, "DestinationArn": destination}
 
-    async def associations(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_associations(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         filters = {member: request[member] for member in _FILTERS if member in request}
         order = request.get("SortBy", "CreationTime")
         found, token = await self._lineage.associations(_query(request), filters=filters, order=order)

@@ -9,89 +9,72 @@ from tidemill.control.pipelines.pipelines import Pipelines
 from tidemill.control.pipelines.step_types import JOBS
 from tidemill.core.pipelines import PipelineExecution, PipelineResource, StepRun
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.listing import arn_of, page_of_rows, status_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _STEPS_PAGE = 20
 
 
-class PipelineHandlers:
+class PipelineHandlers(Operations):
     """Handlers for pipelines and their executions."""
 
     def __init__(self, pipelines: Pipelines, executions: Executions) -> None:
         self._pipelines = pipelines
         self._executions = executions
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreatePipeline": self.create,
-            "UpdatePipeline": self.update,
-            "DescribePipeline": self.describe,
-            "DeletePipeline": self.delete,
-            "ListPipelines": self.list,
-            "ListPipelineVersions": self.list_versions,
-            "StartPipelineExecution": self.start,
-            "DescribePipelineExecution": self.describe_execution,
-            "DescribePipelineDefinitionForExecution": self.describe_definition,
-            "ListPipelineExecutions": self.list_executions,
-            "ListPipelineExecutionSteps": self.list_steps,
-            "ListPipelineParametersForExecution": self.list_parameters,
-            "UpdatePipelineExecution": self.update_execution,
-            "StopPipelineExecution": self.stop,
-            "RetryPipelineExecution": self.retry,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_pipeline(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         pipeline = await self._pipelines.create(request, creator=context.caller.arn, tags=tags)
         return {"PipelineArn": pipeline.arn}
 
-    async def update(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_pipeline(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = await self._pipelines.update(request, modifier=context.caller.arn)
         return {"PipelineArn": pipeline.arn, "PipelineVersionId": pipeline.version}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_pipeline(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._pipelines.record(request["PipelineName"])
         version = request.get("PipelineVersionId", record.document["version"])
         definition = self._pipelines.version(record.name, version).document["definition"]
         return {**pipeline_description(record), "PipelineDefinition": definition}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_pipeline(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineArn": (await self._pipelines.delete(request["PipelineName"])).arn}
 
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_pipelines(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if request.get("ManagedBy") == "AWS":
             return {"PipelineSummaries": []}
         found, token = await self._pipelines.list(_query(request), prefix=request.get("PipelineNamePrefix", ""))
         return _page("PipelineSummaries", [pipeline_summary(each) for each in found], token)
 
-    async def list_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_pipeline_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = self._pipelines.get(request["PipelineName"])
         found, token = await self._pipelines.versions(pipeline.name, _query(request))
         return _page("PipelineVersionSummaries", [_version_summary(each) for each in found], token)
 
-    async def start(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def start_pipeline_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         caller = context.caller
         execution = await self._executions.start(request, key_id=caller.access_key_id, starter=caller.arn)
         return {"PipelineExecutionArn": execution.arn}
 
-    async def describe_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_pipeline_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return execution_description(self._executions.record(request["PipelineExecutionArn"]))
 
-    async def describe_definition(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_pipeline_definition_for_execution(
+        self, request: dict[str, Any], context: Context
+    ) -> Mapping[str, Any]:
         execution = self._executions.get(request["PipelineExecutionArn"])
         version = self._pipelines.version(execution.pipeline, execution.version)
         return {"PipelineDefinition": version.document["definition"], "CreationTime": when(version.created_ms)}
 
-    async def list_executions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_pipeline_executions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = self._pipelines.get(request["PipelineName"])
         found, token = await self._executions.list(pipeline.name, _query(request))
         return _page("PipelineExecutionSummaries", [_listed_execution(each) for each in found], token)
 
-    async def list_steps(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_pipeline_execution_steps(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if "PipelineExecutionArn" not in request:
             raise ValidationException("PipelineExecutionArn is missing; give the ARN of an execution")
         execution = self._executions.get(request["PipelineExecutionArn"])
@@ -101,19 +84,21 @@ class PipelineHandlers:
         page, token = page_of_rows(runs, request, listing=f"{execution.arn}:{order}", size=_STEPS_PAGE)
         return {"PipelineExecutionSteps": [_step(run, definition.steps[run.name]) for run in page], **token}
 
-    async def list_parameters(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_pipeline_parameters_for_execution(
+        self, request: dict[str, Any], context: Context
+    ) -> Mapping[str, Any]:
         record = self._executions.record(request["PipelineExecutionArn"])
         listing = f"{record.summary['arn']}:parameters"
         page, token = page_of_rows(parameters_of(record), request, listing=listing, size=_STEPS_PAGE)
         return {"PipelineParameters": page, **token}
 
-    async def update_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_pipeline_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineExecutionArn": (await self._executions.update_described(request)).arn}
 
-    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def stop_pipeline_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineExecutionArn": (await self._executions.stop(request["PipelineExecutionArn"])).arn}
 
-    async def retry(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def retry_pipeline_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"PipelineExecutionArn": (await self._executions.retry(request)).arn}
 
 

@@ -6,10 +6,11 @@ from typing import Any
 from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import SecondaryStatus
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 # Members of CreateProcessingJob that DescribeProcessingJob returns unchanged.
 _ECHOED = (
@@ -26,39 +27,29 @@ _ECHOED = (
 _DEFAULT_RUNTIME_S = 86400
 
 
-class ProcessingHandlers:
+class ProcessingHandlers(Operations):
     """Create, describe, list, stop and delete processing jobs."""
 
     def __init__(self, jobs: ProcessingJobs) -> None:
         self._jobs = jobs
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateProcessingJob": self.create,
-            "DeleteProcessingJob": self.delete,
-            "DescribeProcessingJob": self.describe,
-            "ListProcessingJobs": self.list,
-            "StopProcessingJob": self.stop,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_processing_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         return {"ProcessingJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_processing_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return processing_description(self._jobs.record(request["ProcessingJobName"]))
 
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_processing_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
         reply: dict[str, Any] = {"ProcessingJobSummaries": [_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
-    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def stop_processing_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.stop(request["ProcessingJobName"])
         return {}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_processing_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.delete(request["ProcessingJobName"])
         return {}
 

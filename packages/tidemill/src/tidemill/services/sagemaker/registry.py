@@ -7,11 +7,12 @@ from tidemill.control.registry.packages import ModelRegistry
 from tidemill.control.resources import MODEL_PACKAGE, MODEL_PACKAGE_GROUP
 from tidemill.core.registry import RegisteredModel, package_key
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _COMPLETED = "Completed"
 """Status of every package and group: nothing is validated or scanned, so both are complete at once."""
@@ -20,55 +21,40 @@ _VERSIONED = "/"
 _TYPES = {"Unversioned": _UNVERSIONED, "Versioned": _VERSIONED, "Both": ""}
 
 
-class RegistryHandlers:
+class RegistryHandlers(Operations):
     """Create, describe, list, update and delete model packages and groups."""
 
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateModelPackageGroup": self.create_group,
-            "DescribeModelPackageGroup": self.describe_group,
-            "ListModelPackageGroups": self.list_groups,
-            "DeleteModelPackageGroup": self.delete_group,
-            "CreateModelPackage": self.create_package,
-            "DescribeModelPackage": self.describe_package,
-            "BatchDescribeModelPackage": self.describe_packages,
-            "ListModelPackages": self.list_packages,
-            "UpdateModelPackage": self.update_package,
-            "DeleteModelPackage": self.delete_package,
-        }
-
-    async def create_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_model_package_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         group = await self._registry.create_group(request, caller=context.caller.arn, tags=tags)
         return {"ModelPackageGroupArn": group.arn}
 
-    async def describe_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_model_package_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return group_description(self._registry.group(request["ModelPackageGroupName"]))
 
-    async def list_groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_model_package_groups(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if request.get("CrossAccountFilterOption") == "CrossAccount":
             return {"ModelPackageGroupSummaryList": []}
         found, token = await self._registry.list(MODEL_PACKAGE_GROUP, query_of(request))
         reply: dict[str, Any] = {"ModelPackageGroupSummaryList": [group_summary(each) for each in found]}
         return reply | ({"NextToken": token} if token else {})
 
-    async def delete_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_model_package_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._registry.delete_group(request["ModelPackageGroupName"])
         return {}
 
-    async def create_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_model_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         package = await self._registry.create_package(request, caller=context.caller.arn, tags=tags)
         return {"ModelPackageArn": package.arn}
 
-    async def describe_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_model_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return package_description(self._registry.package(request["ModelPackageName"]))
 
-    async def describe_packages(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def batch_describe_model_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found: dict[str, Any] = {}
         errors: dict[str, Any] = {}
         for arn in request["ModelPackageArnList"]:
@@ -81,17 +67,17 @@ class RegistryHandlers:
             **({"BatchDescribeModelPackageErrorMap": errors} if errors else {}),
         }
 
-    async def list_packages(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_model_packages(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         by_status = {**request, "StatusEquals": request.get("ModelApprovalStatus")}
         query = query_of(by_status, name_pattern=_pattern(request))
         found, token = await self._registry.list(MODEL_PACKAGE, query)
         reply: dict[str, Any] = {"ModelPackageSummaryList": [package_summary(each) for each in found]}
         return reply | ({"NextToken": token} if token else {})
 
-    async def update_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_model_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"ModelPackageArn": (await self._registry.update_package(request, caller=context.caller.arn)).arn}
 
-    async def delete_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_model_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._registry.delete_package(request["ModelPackageName"])
         return {}
 

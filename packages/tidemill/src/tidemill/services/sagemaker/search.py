@@ -28,9 +28,10 @@ from tidemill.control.search.search import Searched, Wanted, search
 from tidemill.control.tags import Tags
 from tidemill.core.tuning import TuningJob
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker import experiments, hosting, pipelines, registry, training, tuning
 from tidemill.store.records.base import Record, RecordStore, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 from tidemill.wire.protocols.models import service_model
 
 _DEFAULT_RESULTS = 100
@@ -180,7 +181,7 @@ _RESOURCES: Mapping[str, _Resource] = {
 """By the value of Resource."""
 
 
-class SearchHandlers:
+class SearchHandlers(Operations):
     """Search, and the names of properties that a search can use.
 
     Args:
@@ -191,10 +192,6 @@ class SearchHandlers:
     def __init__(self, records: RecordStore, tags: Tags) -> None:
         self._records = records
         self._tags = tags
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"Search": self.search, "GetSearchSuggestions": self.suggest}
 
     async def search(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if request["Resource"] in _CANNOT_EXIST or request.get("CrossAccountFilterOption") == "CrossAccount":
@@ -215,7 +212,7 @@ class SearchHandlers:
         results = [{resource.member: self._shown(resource, record)} for record in found]
         return {"Results": results, **({"NextToken": token} if token else {})}
 
-    async def suggest(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_search_suggestions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if request["Resource"] in _CANNOT_EXIST:
             return {"PropertyNameSuggestions": []}
         hint = request.get("SuggestionQuery", {}).get("PropertyNameQuery", {}).get("PropertyNameHint", "").casefold()

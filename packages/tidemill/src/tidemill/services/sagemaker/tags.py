@@ -19,11 +19,12 @@ from tidemill.control.resources import (
     TUNING_JOB,
 )
 from tidemill.errors import ValidationException
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.resources import SageMakerResources
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 
-class TagHandlers:
+class TagHandlers(Operations):
     """List, add and delete the tags of an existing resource."""
 
     def __init__(self, resources: SageMakerResources) -> None:
@@ -43,17 +44,13 @@ class TagHandlers:
             "endpoint": lambda name: hosting.record(ENDPOINT, name),
         }
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"ListTags": self.list, "AddTags": self.add, "DeleteTags": self.delete}
-
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"Tags": _wire(self._tags.of(self._existing(request["ResourceArn"])))}
 
-    async def add(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def add_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"Tags": _wire(await self._tags.add(self._existing(request["ResourceArn"]), request["Tags"]))}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._tags.remove(self._existing(request["ResourceArn"]), request["TagKeys"])
         return {}
 

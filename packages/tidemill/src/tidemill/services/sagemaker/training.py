@@ -5,10 +5,11 @@ from typing import Any
 
 from tidemill.control.training.jobs import Training
 from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 # Members of CreateTrainingJob that DescribeTrainingJob returns unchanged.
 _ECHOED = (
@@ -39,49 +40,38 @@ _INTERRUPT_HEADER = "x-tidemill-interrupt"
 _NEVER_TRUE = ("WarmPoolStatusEquals", "TrainingPlanArnEquals")
 
 
-class TrainingHandlers:
+class TrainingHandlers(Operations):
     """Create, describe, list, update, stop and delete training jobs."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateTrainingJob": self.create,
-            "DeleteTrainingJob": self.delete,
-            "DescribeTrainingJob": self.describe,
-            "ListTrainingJobs": self.list,
-            "StopTrainingJob": self.stop,
-            "UpdateTrainingJob": self.update,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_training_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         job = await self._training.create(request, tags=tags)
         return {"TrainingJobArn": job.arn}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_training_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return job_description(self._training.record(request["TrainingJobName"]))
 
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_training_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if any(name in request for name in _NEVER_TRUE):
             return {"TrainingJobSummaries": []}
         jobs, token = await self._training.list(query_of(request))
         reply: dict[str, Any] = {"TrainingJobSummaries": [job_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
-    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def stop_training_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if _INTERRUPT_HEADER in context.headers:
             await self._training.interrupt(request["TrainingJobName"])
         else:
             await self._training.stop(request["TrainingJobName"])
         return {}
 
-    async def update(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def update_training_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"TrainingJobArn": (await self._training.update_recorded(request)).arn}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_training_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._training.delete(request["TrainingJobName"])
         return {}
 

@@ -5,10 +5,11 @@ from typing import Any
 
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.transform import TransformJob
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 # Members of CreateTransformJob that DescribeTransformJob returns unchanged.
 _ECHOED = (
@@ -27,34 +28,25 @@ _ECHOED = (
 )
 
 
-class TransformHandlers:
+class TransformHandlers(Operations):
     """Create, describe, list and stop batch transform jobs."""
 
     def __init__(self, jobs: TransformJobs) -> None:
         self._jobs = jobs
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateTransformJob": self.create,
-            "DescribeTransformJob": self.describe,
-            "ListTransformJobs": self.list,
-            "StopTransformJob": self.stop,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_transform_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         return {"TransformJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_transform_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return transform_description(self._jobs.get(request["TransformJobName"]))
 
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_transform_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
         reply: dict[str, Any] = {"TransformJobSummaries": [_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
-    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def stop_transform_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.stop(request["TransformJobName"])
         return {}
 

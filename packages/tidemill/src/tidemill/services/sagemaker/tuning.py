@@ -10,10 +10,11 @@ from tidemill.control.tuning.completion import not_improving, trials_allowed
 from tidemill.control.tuning.definition import Definition, definitions_of
 from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
+from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.listing import arn_of, page_of_rows, query_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 _ECHOED = ("WarmStartConfig", "Autotune")
 _KINDS = ("IntegerParameterRanges", "ContinuousParameterRanges", "CategoricalParameterRanges")
@@ -27,49 +28,40 @@ _SORT_KEYS: Mapping[str, Callable[[TuningTrial], Any]] = {
 }
 
 
-class TuningHandlers:
+class TuningHandlers(Operations):
     """Create, describe, list, stop and delete tuning jobs, and list their trainings."""
 
     def __init__(self, jobs: TuningJobs, training: Training) -> None:
         self._jobs = jobs
         self._training = training
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "CreateHyperParameterTuningJob": self.create,
-            "DeleteHyperParameterTuningJob": self.delete,
-            "DescribeHyperParameterTuningJob": self.describe,
-            "ListHyperParameterTuningJobs": self.list,
-            "ListTrainingJobsForHyperParameterTuningJob": self.list_trainings,
-            "StopHyperParameterTuningJob": self.stop,
-        }
-
-    async def create(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def create_hyper_parameter_tuning_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
         return {"HyperParameterTuningJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
-    async def describe(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def describe_hyper_parameter_tuning_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         record = self._jobs.record(request["HyperParameterTuningJobName"])
         return tuning_description(TuningJob.from_document(record.document), record)
 
-    async def list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_hyper_parameter_tuning_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
         reply: dict[str, Any] = {"HyperParameterTuningJobSummaries": [tuning_summary(job) for job in jobs]}
         return reply | ({"NextToken": token} if token else {})
 
-    async def list_trainings(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def list_training_jobs_for_hyper_parameter_tuning_job(
+        self, request: dict[str, Any], context: Context
+    ) -> Mapping[str, Any]:
         job = self._jobs.get(request["HyperParameterTuningJobName"])
         members = ("HyperParameterTuningJobName", "SortBy", "SortOrder", "StatusEquals")
         listing, definitions = ":".join(str(request.get(each, "")) for each in members), definitions_of(job)
         page, token = page_of_rows(_sorted(self._current(job), request), request, listing=listing, size=_PAGE)
         return {"TrainingJobSummaries": [_trial(job, trial, definitions) for trial in page], **token}
 
-    async def stop(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def stop_hyper_parameter_tuning_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.stop(request["HyperParameterTuningJobName"])
         return {}
 
-    async def delete(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def delete_hyper_parameter_tuning_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.delete(request["HyperParameterTuningJobName"])
         return {}
 

@@ -7,8 +7,9 @@ from tidemill.control.credentials import Credentials, TemporaryKeys
 from tidemill.core.names import ACCOUNT_ID, role_name, unique_id
 from tidemill.core.policy_document import load_document, read_policy
 from tidemill.errors import AwsError
+from tidemill.services.operations import Operations
 from tidemill.services.times import when
-from tidemill.wire.exchange import Context, Handler
+from tidemill.wire.exchange import Context
 
 __all__ = ["StsService"]
 
@@ -16,7 +17,7 @@ _SESSION_S = 43_200
 _ROLE_S = 3600
 
 
-class StsService:
+class StsService(Operations):
     """Returns the caller's identity, and temporary keys with at most the caller's rights.
 
     Args:
@@ -26,15 +27,7 @@ class StsService:
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
 
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "GetCallerIdentity": self.caller_identity,
-            "GetSessionToken": self.session_token,
-            "AssumeRole": self.assume_role,
-        }
-
-    async def caller_identity(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_caller_identity(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return the ARN of the caller. For the owner that of an assumed role: AWS's SDKs parse the role from it."""
         return {
             "Account": ACCOUNT_ID,
@@ -42,7 +35,7 @@ class StsService:
             "Arn": context.caller.arn,
         }
 
-    async def session_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+    async def get_session_token(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Create temporary keys of the caller."""
         key = context.caller.access_key_id
         if not key.startswith("AKIA"):
