@@ -2,24 +2,20 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Rows
+from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Rows, honored, same
 
 _SHOWN = Recorded("described as it was given")
-_TAGS: Rows = {"Tags": Honored(), "Tags[].Key": Honored(), "Tags[].Value": Honored()}
 _EXPERIMENT: Rows = {"ExperimentName": Honored()}
 _TRIAL: Rows = {"TrialName": Honored()}
 _COMPONENT: Rows = {"TrialComponentName": Honored()}
 _DISPLAY: Rows = {"DisplayName": Honored("the name if it is not given")}
-_LIST: Rows = {
-    name: Honored() for name in ("CreatedAfter", "CreatedBefore", "SortBy", "SortOrder", "NextToken", "MaxResults")
-}
+_LIST: Rows = honored("CreatedAfter", "CreatedBefore", "SortBy", "SortOrder", "NextToken", "MaxResults")
 
 
 def _artifacts(member: str) -> Rows:
     return {
         member: Honored(),
-        f"{member}{{}}.MediaType": Honored(),
-        f"{member}{{}}.Value": Honored(),
+        **honored(f"{member}{{}}.MediaType", f"{member}{{}}.Value"),
     }
 
 
@@ -28,29 +24,19 @@ _PLACE: Rows = {
     "Source": Honored("there is one artifact for each Source; DeleteArtifact accepts it in place of the ARN"),
     "Source.SourceUri": Honored(),
     "Source.SourceTypes": Honored("in any order"),
-    "Source.SourceTypes[].SourceIdType": Honored(),
-    "Source.SourceTypes[].Value": Honored(),
+    **honored("Source.SourceTypes[].SourceIdType", "Source.SourceTypes[].Value"),
 }
 _METADATA: Rows = {
-    "MetadataProperties": _SHOWN,
-    "MetadataProperties.CommitId": _SHOWN,
-    "MetadataProperties.Repository": _SHOWN,
-    "MetadataProperties.GeneratedBy": _SHOWN,
-    "MetadataProperties.ProjectId": _SHOWN,
+    **same(_SHOWN, "MetadataProperties", "MetadataProperties.CommitId", "MetadataProperties.Repository"),
+    **same(_SHOWN, "MetadataProperties.GeneratedBy", "MetadataProperties.ProjectId"),
 }
 _ENDS: Rows = {"SourceArn": Honored(), "DestinationArn": Honored()}
 
 _MEMBERS: Rows = {
     **_COMPONENT,
     **_DISPLAY,
-    "Status": Honored(),
-    "Status.PrimaryStatus": Honored(),
-    "Status.Message": Honored(),
-    "StartTime": Honored(),
-    "EndTime": Honored(),
-    "Parameters": Honored(),
-    "Parameters{}.StringValue": Honored(),
-    "Parameters{}.NumberValue": Honored(),
+    **honored("Status", "Status.PrimaryStatus", "Status.Message", "StartTime", "EndTime", "Parameters"),
+    **honored("Parameters{}.StringValue", "Parameters{}.NumberValue"),
     **_artifacts("InputArtifacts"),
     **_artifacts("OutputArtifacts"),
 }
@@ -65,17 +51,17 @@ EXPERIMENT_CONFIG: Rows = {
 """Of requests that create jobs."""
 
 OPERATIONS: Mapping[str, Rows] = {
-    "CreateExperiment": {**_EXPERIMENT, **_DISPLAY, "Description": Honored(), **_TAGS},
+    "CreateExperiment": {**_EXPERIMENT, **_DISPLAY, "Description": Honored(), **TAGS},
     "DescribeExperiment": _EXPERIMENT,
     "ListExperiments": _LIST,
     "UpdateExperiment": {**_EXPERIMENT, **_DISPLAY, "Description": Honored()},
     "DeleteExperiment": {"ExperimentName": Honored("an experiment with trials is kept")},
-    "CreateTrial": {**_TRIAL, **_DISPLAY, **_EXPERIMENT, "MetadataProperties": _SHOWN, **_TAGS},
+    "CreateTrial": {**_TRIAL, **_DISPLAY, **_EXPERIMENT, "MetadataProperties": _SHOWN, **TAGS},
     "DescribeTrial": _TRIAL,
     "ListTrials": {**_LIST, **_EXPERIMENT, **_COMPONENT},
     "UpdateTrial": {**_TRIAL, **_DISPLAY},
     "DeleteTrial": {"TrialName": Honored("a trial with components is kept")},
-    "CreateTrialComponent": {**_MEMBERS, "MetadataProperties": _SHOWN, **_TAGS},
+    "CreateTrialComponent": {**_MEMBERS, "MetadataProperties": _SHOWN, **TAGS},
     "DescribeTrialComponent": _COMPONENT,
     "ListTrialComponents": {**_LIST, **_EXPERIMENT, **_TRIAL, "SourceArn": Honored("case does not matter")},
     "UpdateTrialComponent": {
@@ -91,10 +77,9 @@ OPERATIONS: Mapping[str, Rows] = {
     "CreateArtifact": {
         "ArtifactName": Honored(),
         **_PLACE,
-        "ArtifactType": Honored(),
-        "Properties": Honored(),
+        **honored("ArtifactType", "Properties"),
         **_METADATA,
-        **_TAGS,
+        **TAGS,
     },
     "DescribeArtifact": _ARTIFACT,
     "ListArtifacts": {**_LIST, "SourceUri": Honored(), "ArtifactType": Honored()},
@@ -123,15 +108,11 @@ OPERATIONS: Mapping[str, Rows] = {
 METRICS_OPERATIONS: Mapping[str, Rows] = {
     "BatchPutMetrics": {
         **_COMPONENT,
-        "MetricData": Honored(),
-        "MetricData[].MetricName": Honored(),
-        "MetricData[].Timestamp": Honored(),
-        "MetricData[].Step": Honored(),
+        **honored("MetricData", "MetricData[].MetricName", "MetricData[].Timestamp", "MetricData[].Step"),
         "MetricData[].Value": Honored("DescribeTrialComponent and Search show it at once"),
     },
     "BatchGetMetrics": {
-        "MetricQueries": Honored(),
-        "MetricQueries[].MetricName": Honored(),
+        **honored("MetricQueries", "MetricQueries[].MetricName"),
         "MetricQueries[].ResourceArn": Honored("of a trial component"),
         "MetricQueries[].MetricStat": Honored(),
         "MetricQueries[].Period": Honored("IterationNumber with XAxisType IterationNumber, the others with Timestamp"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted, honored
 
 _KEY = Unencrypted(names_key=True)
 _NO_ISOLATION = "servers of models share the machine's network; leave it out"
@@ -93,19 +93,17 @@ _VARIANT: Rows = {
 }
 
 _CONFIG: Rows = {
-    "EndpointConfigName": Honored(),
-    "ProductionVariants": Honored(),
+    **honored("EndpointConfigName", "ProductionVariants"),
     **{f"ProductionVariants[].{name}": row for name, row in _VARIANT.items()},
     "DataCaptureConfig": Honored("files are written every 30 seconds, or when there is 1 MB of data"),
     "DataCaptureConfig.EnableCapture": Honored("true if it is not given"),
     "DataCaptureConfig.InitialSamplingPercentage": Honored(),
     "DataCaptureConfig.DestinationS3Uri": Honored("in the service's own S3; its bucket may be created later"),
     "DataCaptureConfig.KmsKeyId": _KEY,
-    "DataCaptureConfig.CaptureOptions": Honored(),
-    "DataCaptureConfig.CaptureOptions[].CaptureMode": Honored(),
+    **honored("DataCaptureConfig.CaptureOptions", "DataCaptureConfig.CaptureOptions[].CaptureMode"),
     "DataCaptureConfig.CaptureContentTypeHeader": Honored("data of other types is written in Base64"),
-    "DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes": Honored(),
-    "DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes": Honored(),
+    **honored("DataCaptureConfig.CaptureContentTypeHeader.CsvContentTypes"),
+    **honored("DataCaptureConfig.CaptureContentTypeHeader.JsonContentTypes"),
     **TAGS,
     "KmsKeyId": _KEY,
     "AsyncInferenceConfig": Honored("the endpoint accepts InvokeEndpointAsync and refuses InvokeEndpoint"),
@@ -153,8 +151,7 @@ def _deployment_config(when: str) -> Rows:
 
 
 _ENDPOINT: Rows = {
-    "EndpointName": Honored(),
-    "EndpointConfigName": Honored(),
+    **honored("EndpointName", "EndpointConfigName"),
     **_deployment_config("of later updates that retain it"),
     **TAGS,
 }
@@ -185,18 +182,10 @@ _RESIZE: Rows = {
     ),
 }
 
-_LIST: Rows = {
-    name: Honored()
-    for name in (
-        "SortBy",
-        "SortOrder",
-        "NextToken",
-        "MaxResults",
-        "NameContains",
-        "CreationTimeBefore",
-        "CreationTimeAfter",
-    )
-}
+_LIST: Rows = honored(
+    *("SortBy", "SortOrder", "NextToken", "MaxResults", "NameContains", "CreationTimeBefore"),
+    "CreationTimeAfter",
+)
 _MODEL_NAME: Rows = {"ModelName": Honored()}
 _CONFIG_NAME: Rows = {"EndpointConfigName": Honored()}
 _ENDPOINT_NAME: Rows = {"EndpointName": Honored()}
@@ -214,9 +203,7 @@ OPERATIONS: Mapping[str, Rows] = {
     "DescribeEndpoint": _ENDPOINT_NAME,
     "ListEndpoints": {
         **_LIST,
-        "LastModifiedTimeBefore": Honored(),
-        "LastModifiedTimeAfter": Honored(),
-        "StatusEquals": Honored(),
+        **honored("LastModifiedTimeBefore", "LastModifiedTimeAfter", "StatusEquals"),
     },
     "UpdateEndpoint": _UPDATE,
     "UpdateEndpointWeightsAndCapacities": _RESIZE,
@@ -233,11 +220,7 @@ OPERATIONS: Mapping[str, Rows] = {
 }
 
 _INVOKE: Rows = {
-    "EndpointName": Honored(),
-    "Body": Honored(),
-    "ContentType": Honored(),
-    "Accept": Honored(),
-    "CustomAttributes": Honored(),
+    **honored("EndpointName", "Body", "ContentType", "Accept", "CustomAttributes"),
     "TargetModel": Honored("required by endpoints of Mode MultiModel, and refused by others"),
     "TargetVariant": Honored("regardless of the weights"),
     "TargetContainerHostname": Refused("a model has one container; leave it out"),

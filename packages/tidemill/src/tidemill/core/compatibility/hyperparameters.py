@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.core import hyperparameters as hps
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, honored
 
 _NO_TORCH = "jobs train with TensorFlow; leave out the distribution of PyTorch"
 _OF_MPI = "belongs to `sagemaker_mpi_enabled`, and has no effect without it"
@@ -23,11 +23,8 @@ LEGACY_MODE: Mapping[str, str] = {
 """Arguments of legacy mode, which ended with TensorFlow 1.12, with the equivalent in script mode."""
 
 HYPERPARAMETERS: Mapping[str, Row] = {
-    "sagemaker_submit_directory": Honored(),
-    "sagemaker_program": Honored(),
-    "sagemaker_container_log_level": Honored(),
-    "sagemaker_job_name": Honored(),
-    "sagemaker_region": Honored(),
+    **honored("sagemaker_submit_directory", "sagemaker_program", "sagemaker_container_log_level"),
+    **honored("sagemaker_job_name", "sagemaker_region"),
     "_tuning_objective_metric": Honored("gives each trial a separate model_dir"),
     "sagemaker_instance_type": Recorded("shown to the script in `SM_FRAMEWORK_PARAMS`"),
     "sagemaker_enable_cloudwatch_metrics": Recorded("of legacy mode; without effect in script mode, as on SageMaker"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, honored
 
 _NO_DEVICE = Refused("users have no device for a second factor; leave it out")
 _TOKEN_SIZE = Recorded("session tokens have one size, of 128 characters")
@@ -54,13 +54,10 @@ _SIMULATED: Rows = {
     "ResourcePolicy": Refused("policies of buckets are not simulated; leave it out"),
     "ResourceOwner": _NO_ACCOUNTS,
     "CallerArn": Honored("whose values the condition keys about the caller have"),
-    "ContextEntries": Honored(),
-    "ContextEntries[].ContextKeyName": Honored(),
-    "ContextEntries[].ContextKeyValues": Honored(),
+    **honored("ContextEntries", "ContextEntries[].ContextKeyName", "ContextEntries[].ContextKeyValues"),
     "ContextEntries[].ContextKeyType": Recorded("the operator of a condition decides how values are compared"),
     "ResourceHandlingOption": Recorded("it is for instances of EC2"),
-    "MaxItems": Honored(),
-    "Marker": Honored(),
+    **honored("MaxItems", "Marker"),
 }
 
 IAM_OPERATIONS: Mapping[str, Rows] = {
@@ -79,8 +76,7 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
     "GetRole": {"RoleName": Honored("any name is a role, created or not")},
     "ListRoles": {
         "PathPrefix": Refused("roles have no path; leave it out", harmless=("/",)),
-        "Marker": Honored(),
-        "MaxItems": Honored(),
+        **honored("Marker", "MaxItems"),
     },
     "CreateRole": {
         "Path": Refused("roles have no path; leave it out", harmless=("/", "/service-role/")),
@@ -125,8 +121,7 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
     "GetUser": {"UserName": Honored("without it, the user that sends the request")},
     "DeleteUser": {"UserName": Honored("a user with keys or policies is refused")},
     "PutUserPolicy": {
-        "UserName": Honored(),
-        "PolicyName": Honored(),
+        **honored("UserName", "PolicyName"),
         "PolicyDocument": Honored("as in the settings. With a policy, a user may do only what it allows"),
     },
     "GetUserPolicy": {"UserName": Honored(), "PolicyName": Honored()},
@@ -141,7 +136,6 @@ IAM_OPERATIONS: Mapping[str, Rows] = {
     },
     "ListUsers": {
         "PathPrefix": Refused("users have no path; leave it out", harmless=("/",)),
-        "Marker": Honored(),
-        "MaxItems": Honored(),
+        **honored("Marker", "MaxItems"),
     },
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, honored
 
 _NO_STORE = Refused("there are no key stores: keys are only names here; leave it out")
 _NO_EFFECT = Recorded("policies of keys have no effect, because nothing is encrypted")
@@ -36,8 +36,7 @@ OPERATIONS: Mapping[str, Rows] = {
     "GetKeyPolicy": {"KeyId": Honored(), "PolicyName": _POLICY_NAME},
     "ListAliases": {"KeyId": Honored(), "Limit": Honored(), "Marker": Honored()},
     "ListKeys": {
-        "Limit": Honored(),
-        "Marker": Honored(),
+        **honored("Limit", "Marker"),
         "ResourceOwners": Recorded("there is one account, whose keys are listed"),
     },
     "PutKeyPolicy": {

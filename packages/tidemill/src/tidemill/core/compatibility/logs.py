@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted, honored, same
 
 _NOT_MASKED = Recorded("nothing in the logs is masked")
 _OWN_STREAM = Honored("in the groups of jobs and endpoints a name without a slash: theirs have one")
@@ -44,53 +44,37 @@ OPERATIONS: Mapping[str, Rows] = {
     "ListTagsForResource": {"resourceArn": Honored("a log group")},
     "DescribeLogStreams": {
         "logGroupName": Honored("either it or logGroupIdentifier"),
-        "logGroupIdentifier": Honored(),
-        "logStreamNamePrefix": Honored(),
-        "orderBy": Honored(),
-        "descending": Honored(),
+        **honored("logGroupIdentifier", "logStreamNamePrefix", "orderBy", "descending"),
         "nextToken": Refused("all streams come in one reply, which has no token; ask again without one"),
         "limit": Recorded("all streams come in one reply: AWS's SDKs loop forever on a reply that has a next token"),
     },
     "GetLogEvents": {
         "logGroupName": Honored("either it or logGroupIdentifier"),
-        "logGroupIdentifier": Honored(),
-        "logStreamName": Honored(),
-        "startTime": Honored(),
-        "endTime": Honored(),
-        "nextToken": Honored(),
-        "limit": Honored(),
-        "startFromHead": Honored(),
+        **honored("logGroupIdentifier", "logStreamName", "startTime", "endTime", "nextToken", "limit"),
+        **honored("startFromHead"),
         "unmask": _NOT_MASKED,
     },
     "FilterLogEvents": {
         "logGroupName": Honored("either it or logGroupIdentifier"),
         "logGroupIdentifier": Honored(),
         "logStreamNames": Honored("not together with logStreamNamePrefix"),
-        "logStreamNamePrefix": Honored(),
-        "startTime": Honored(),
-        "endTime": Honored(),
+        **honored("logStreamNamePrefix", "startTime", "endTime"),
         "filterPattern": Honored("terms, with quotes, `?` and `-`; other forms of patterns are refused"),
-        "nextToken": Honored(),
-        "limit": Honored(),
+        **honored("nextToken", "limit"),
         "startFromHead": Honored("false is refused: events come in the order of time"),
         "interleaved": Recorded("CloudWatch interleaves events regardless of it"),
         "unmask": _NOT_MASKED,
     },
     "DescribeLogGroups": {
         "accountIdentifiers": Refused("there is one account; leave it out"),
-        "logGroupNamePrefix": Honored(),
-        "logGroupNamePattern": Honored(),
-        "nextToken": Honored(),
-        "limit": Honored(),
+        **honored("logGroupNamePrefix", "logGroupNamePattern", "nextToken", "limit"),
         "includeLinkedAccounts": Refused("there is one account; leave it out"),
         "logGroupClass": Honored("every group is of the class STANDARD"),
         "logGroupIdentifiers": Honored(),
     },
     "StartQuery": {
         "queryLanguage": Refused("queries are in the language of Logs Insights; leave it out", harmless=("CWLI",)),
-        "logGroupName": _ONE_OF_GROUPS,
-        "logGroupNames": _ONE_OF_GROUPS,
-        "logGroupIdentifiers": _ONE_OF_GROUPS,
+        **same(_ONE_OF_GROUPS, "logGroupName", "logGroupNames", "logGroupIdentifiers"),
         "startTime": _SECONDS,
         "endTime": _SECONDS,
         "queryString": Honored(
@@ -105,10 +89,7 @@ OPERATIONS: Mapping[str, Rows] = {
     },
     "StopQuery": {"queryId": Honored()},
     "DescribeQueries": {
-        "logGroupName": Honored(),
-        "status": Honored(),
-        "maxResults": Honored(),
-        "nextToken": Honored(),
+        **honored("logGroupName", "status", "maxResults", "nextToken"),
         "queryLanguage": Honored("every query is in CWLI"),
     },
 }

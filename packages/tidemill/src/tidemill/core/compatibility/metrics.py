@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, honored
 
 _NAMESPACE = Honored(
     "`/aws/sagemaker/TrainingJobs` has the metrics of training jobs, and CPUUtilization, MemoryUtilization,"
@@ -31,8 +31,7 @@ OPERATIONS: Mapping[str, Rows] = {
         "Namespace": _NAMESPACE,
         "MetricName": Honored(),
         "Dimensions": _DIMENSIONS,
-        "Dimensions[].Name": Honored(),
-        "Dimensions[].Value": Honored(),
+        **honored("Dimensions[].Name", "Dimensions[].Value"),
         "StartTime": Honored("rounded down to the minute, or to a Period below a minute"),
         "EndTime": Honored("at most 1,440 periods after StartTime"),
         "Period": _PERIOD,
@@ -48,8 +47,8 @@ OPERATIONS: Mapping[str, Rows] = {
         "MetricDataQueries[].MetricStat.Metric.Namespace": _NAMESPACE,
         "MetricDataQueries[].MetricStat.Metric.MetricName": Honored(),
         "MetricDataQueries[].MetricStat.Metric.Dimensions": _DIMENSIONS,
-        "MetricDataQueries[].MetricStat.Metric.Dimensions[].Name": Honored(),
-        "MetricDataQueries[].MetricStat.Metric.Dimensions[].Value": Honored(),
+        **honored("MetricDataQueries[].MetricStat.Metric.Dimensions[].Name"),
+        **honored("MetricDataQueries[].MetricStat.Metric.Dimensions[].Value"),
         "MetricDataQueries[].MetricStat.Period": _PERIOD,
         "MetricDataQueries[].MetricStat.Stat": Honored(f"{_STATISTICS}; the other kinds are refused"),
         "MetricDataQueries[].MetricStat.Unit": _UNIT,
@@ -59,19 +58,12 @@ OPERATIONS: Mapping[str, Rows] = {
         "MetricDataQueries[].Period": Recorded("it is for expressions, as on CloudWatch; MetricStat has its own"),
         "MetricDataQueries[].AccountId": Refused(_ONE_ACCOUNT),
         "StartTime": Honored("rounded down to the minute, or to a Period below a minute"),
-        "EndTime": Honored(),
-        "NextToken": Honored(),
-        "ScanBy": Honored(),
-        "MaxDatapoints": Honored(),
+        **honored("EndTime", "NextToken", "ScanBy", "MaxDatapoints"),
         "LabelOptions": Recorded("it is for times in labels, which are not replaced"),
     },
     "ListMetrics": {
         "Namespace": _NAMESPACE,
-        "MetricName": Honored(),
-        "Dimensions": Honored(),
-        "Dimensions[].Name": Honored(),
-        "Dimensions[].Value": Honored(),
-        "NextToken": Honored(),
+        **honored("MetricName", "Dimensions", "Dimensions[].Name", "Dimensions[].Value", "NextToken"),
         "RecentlyActive": Honored("metrics that got points, or whose jobs ran, within three hours"),
         "IncludeLinkedAccounts": Refused(_ONE_ACCOUNT),
         "OwningAccount": Refused(_ONE_ACCOUNT),
@@ -79,10 +71,8 @@ OPERATIONS: Mapping[str, Rows] = {
     "PutMetricData": {
         "Namespace": Honored("names that begin with `AWS/` are refused"),
         "MetricData": Honored("points are kept for 455 days, in the resolution in which they are put"),
-        "MetricData[].MetricName": Honored(),
-        "MetricData[].Dimensions": Honored(),
-        "MetricData[].Dimensions[].Name": Honored(),
-        "MetricData[].Dimensions[].Value": Honored(),
+        **honored("MetricData[].MetricName", "MetricData[].Dimensions", "MetricData[].Dimensions[].Name"),
+        **honored("MetricData[].Dimensions[].Value"),
         "MetricData[].Timestamp": Honored("at most two weeks before and two hours after now; default: now"),
         "MetricData[].Value": Honored(),
         "MetricData[].StatisticValues": Refused("only values are kept; put Value, or Values with Counts"),
@@ -95,15 +85,13 @@ OPERATIONS: Mapping[str, Rows] = {
     },
     "PutMetricAlarm": dict.fromkeys(_OF_ALARMS, _NOT_EVALUATED),
     "DescribeAlarms": {
-        "AlarmNames": Honored(),
-        "AlarmNamePrefix": Honored(),
+        **honored("AlarmNames", "AlarmNamePrefix"),
         "AlarmTypes": Honored("there are no composite alarms"),
         "ChildrenOfAlarmName": Refused("there are no composite alarms"),
         "ParentsOfAlarmName": Refused("there are no composite alarms"),
         "StateValue": Honored("every alarm is INSUFFICIENT_DATA"),
         "ActionPrefix": Refused("name the alarms, or a prefix of their names"),
-        "MaxRecords": Honored(),
-        "NextToken": Honored(),
+        **honored("MaxRecords", "NextToken"),
     },
     "DeleteAlarms": {"AlarmNames": Honored()},
 }

@@ -59,9 +59,7 @@ _NO_CALLBACKS = "a Processing step runs code between two others, and its script 
 _NO_MONITORING = "DataCaptureConfig stores requests and answers in S3, where a processing job can read them"
 
 INSTEAD: Mapping[str, str] = {
-    "CreateAction": _NO_LINEAGE,
-    "CreateContext": _NO_LINEAGE,
-    "QueryLineage": _NO_LINEAGE,
+    **dict.fromkeys(("CreateAction", "CreateContext", "QueryLineage"), _NO_LINEAGE),
     "CreateAutoMLJob": "CreateHyperParameterTuningJob searches for the hyperparameters of your script",
     "CreateAutoMLJobV2": "CreateHyperParameterTuningJob searches for the hyperparameters of your script",
     "CreateCompilationJob": "endpoints run the SavedModel of your training; TrainingCompilerConfig compiles trainings",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, Unencrypted, honored, same
 
 _WITH_CUSTOMER_KEY = Refused(
     "objects are stored in plain form, and no key of a client is kept; leave it out, or keep the state directory on an"
@@ -23,25 +23,20 @@ _CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "MD5", "SHA1", "SHA256", "SHA512",
 _NO_COST = Recorded("requests cost nothing")
 
 
-def _honored(*names: str) -> Rows:
-    return {name: Honored() for name in names}
-
-
 COMMON: Rows = {
-    **_honored("Bucket", "Key", "Body", "Prefix", "Delimiter", "EncodingType", "ContinuationToken", "MaxKeys"),
-    **_honored("UploadId", "PartNumber", "Range", "CopySource", "ContentLength", "ContentMD5"),
-    **_honored("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires"),
-    **_honored("ResponseCacheControl", "ResponseContentDisposition", "ResponseContentEncoding"),
-    **_honored("ResponseContentLanguage", "ResponseContentType", "ResponseExpires"),
-    **_honored("IfMatch", "IfModifiedSince", "IfUnmodifiedSince"),
-    **_honored("CopySourceIfMatch", "CopySourceIfModifiedSince"),
-    **_honored("CopySourceIfNoneMatch", "CopySourceIfUnmodifiedSince"),
+    **honored("Bucket", "Key", "Body", "Prefix", "Delimiter", "EncodingType", "ContinuationToken", "MaxKeys"),
+    **honored("UploadId", "PartNumber", "Range", "CopySource", "ContentLength", "ContentMD5"),
+    **honored("CacheControl", "ContentDisposition", "ContentEncoding", "ContentLanguage", "ContentType", "Expires"),
+    **honored("ResponseCacheControl", "ResponseContentDisposition", "ResponseContentEncoding"),
+    **honored("ResponseContentLanguage", "ResponseContentType", "ResponseExpires"),
+    **honored("IfMatch", "IfModifiedSince", "IfUnmodifiedSince"),
+    **honored("CopySourceIfMatch", "CopySourceIfModifiedSince"),
+    **honored("CopySourceIfNoneMatch", "CopySourceIfUnmodifiedSince"),
     "IfNoneMatch": Honored("of a write, only `*`"),
     "Metadata": Honored("at most 2,048 bytes"),
     "Tagging": Honored("at most ten tags"),
     "ChecksumAlgorithm": Honored("a checksum must come with the body"),
-    "ChecksumType": Honored(),
-    "ChecksumMode": Honored(),
+    **honored("ChecksumType", "ChecksumMode"),
     **{f"Checksum{name}": Honored("verified") for name in _CHECKSUMS},
     "ExpectedBucketOwner": Honored("another account than this service's is AccessDenied"),
     "ExpectedSourceBucketOwner": Honored("another account than this service's is AccessDenied"),
@@ -54,19 +49,13 @@ COMMON: Rows = {
     "SSEKMSKeyId": Unencrypted(names_key=True),
     "SSEKMSEncryptionContext": Unencrypted(),
     "BucketKeyEnabled": Unencrypted(),
-    "SSECustomerAlgorithm": _WITH_CUSTOMER_KEY,
-    "SSECustomerKey": _WITH_CUSTOMER_KEY,
-    "SSECustomerKeyMD5": _WITH_CUSTOMER_KEY,
-    "CopySourceSSECustomerAlgorithm": _WITH_CUSTOMER_KEY,
-    "CopySourceSSECustomerKey": _WITH_CUSTOMER_KEY,
-    "CopySourceSSECustomerKeyMD5": _WITH_CUSTOMER_KEY,
+    **same(_WITH_CUSTOMER_KEY, "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5"),
+    **same(_WITH_CUSTOMER_KEY, "CopySourceSSECustomerAlgorithm", "CopySourceSSECustomerKey"),
+    **same(_WITH_CUSTOMER_KEY, "CopySourceSSECustomerKeyMD5"),
     "ACL": Refused(
         _GRANT.reason, harmless=("private", "bucket-owner-full-control"), code="AccessControlListNotSupported"
     ),
-    "GrantFullControl": _GRANT,
-    "GrantRead": _GRANT,
-    "GrantReadACP": _GRANT,
-    "GrantWriteACP": _GRANT,
+    **same(_GRANT, "GrantFullControl", "GrantRead", "GrantReadACP", "GrantWriteACP"),
     "StorageClass": Refused(
         "it belongs to other kinds of buckets; leave it out",
         harmless=_CLASSES,
@@ -156,44 +145,44 @@ OPERATIONS: Mapping[str, Rows] = {
     "GetBucketWebsite": {},
     "GetObjectLockConfiguration": {},
     "GetPublicAccessBlock": {},
-    "ListBuckets": _honored("MaxBuckets", "BucketRegion"),
+    "ListBuckets": honored("MaxBuckets", "BucketRegion"),
     "CopyObject": {
-        **_honored("MetadataDirective", "TaggingDirective"),
+        **honored("MetadataDirective", "TaggingDirective"),
         "ChecksumAlgorithm": Honored("the copy gets this checksum"),
         "AnnotationDirective": Recorded("objects have no annotations"),
     },
     "ListObjectVersions": {
-        **_honored("KeyMarker"),
+        **honored("KeyMarker"),
         "VersionIdMarker": Honored("only with KeyMarker; the one version of an object is `null`"),
     },
-    "ListObjects": _honored("Marker"),
-    "ListObjectsV2": _honored("FetchOwner", "StartAfter"),
+    "ListObjects": honored("Marker"),
+    "ListObjectsV2": honored("FetchOwner", "StartAfter"),
     "AbortMultipartUpload": {"IfMatchInitiatedTime": _DIRECTORY_BUCKET},
     "CompleteMultipartUpload": {
-        **_honored("MultipartUpload", _PARTS, f"{_PARTS}[].ETag", f"{_PARTS}[].PartNumber", "MpuObjectSize"),
-        **_honored(*(f"{_PARTS}[].Checksum{name}" for name in _CHECKSUMS)),
+        **honored("MultipartUpload", _PARTS, f"{_PARTS}[].ETag", f"{_PARTS}[].PartNumber", "MpuObjectSize"),
+        **honored(*(f"{_PARTS}[].Checksum{name}" for name in _CHECKSUMS)),
     },
     "CreateMultipartUpload": {"ChecksumAlgorithm": Honored("every part must carry this checksum")},
-    "ListMultipartUploads": _honored("KeyMarker", "MaxUploads", "UploadIdMarker"),
-    "ListParts": _honored("MaxParts", "PartNumberMarker"),
+    "ListMultipartUploads": honored("KeyMarker", "MaxUploads", "UploadIdMarker"),
+    "ListParts": honored("MaxParts", "PartNumberMarker"),
     "UploadPart": {},
-    "UploadPartCopy": _honored("CopySourceRange"),
+    "UploadPartCopy": honored("CopySourceRange"),
     "GetObject": {},
     "GetObjectAcl": {},
     "GetObjectAttributes": {
         "ObjectAttributes": Honored("parts are shown with their sizes, without their checksums"),
-        **_honored("MaxParts", "PartNumberMarker"),
+        **honored("MaxParts", "PartNumberMarker"),
     },
     "HeadObject": {},
     "DeleteObject": {"IfMatchLastModifiedTime": _DIRECTORY_BUCKET, "IfMatchSize": _DIRECTORY_BUCKET},
     "DeleteObjectTagging": {},
     "DeleteObjects": {
-        **_honored("Delete", "Delete.Objects", "Delete.Objects[].Key", "Delete.Objects[].ETag", "Delete.Quiet"),
+        **honored("Delete", "Delete.Objects", "Delete.Objects[].Key", "Delete.Objects[].ETag", "Delete.Quiet"),
         "Delete.Objects[].VersionId": Honored("`null`; another one is the NoSuchVersion error of its entry"),
         "Delete.Objects[].LastModifiedTime": _DIRECTORY_BUCKET,
         "Delete.Objects[].Size": _DIRECTORY_BUCKET,
     },
     "GetObjectTagging": {},
     "PutObject": {"WriteOffsetBytes": _DIRECTORY_BUCKET},
-    "PutObjectTagging": _honored("Tagging.TagSet", "Tagging.TagSet[].Key", "Tagging.TagSet[].Value"),
+    "PutObjectTagging": honored("Tagging.TagSet", "Tagging.TagSet[].Key", "Tagging.TagSet[].Value"),
 }

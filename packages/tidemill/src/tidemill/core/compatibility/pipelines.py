@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, honored
 
 _TOKEN = Honored("a repeated request has the effect of the first")
 _ALIASES = Refused("versions have numbers only; give PipelineVersionId where a request has it")
@@ -12,19 +12,15 @@ _PARALLELISM: Rows = {
     "ParallelismConfiguration": Honored(),
     "ParallelismConfiguration.MaxParallelExecutionSteps": Honored("the most steps of an execution whose jobs run"),
 }
-_LIST: Rows = {
-    name: Honored() for name in ("CreatedAfter", "CreatedBefore", "SortBy", "SortOrder", "NextToken", "MaxResults")
-}
+_LIST: Rows = honored("CreatedAfter", "CreatedBefore", "SortBy", "SortOrder", "NextToken", "MaxResults")
 _DEFINITION: Rows = {
-    "PipelineName": Honored(),
-    "PipelineDisplayName": Honored(),
+    **honored("PipelineName", "PipelineDisplayName"),
     "PipelineDefinition": Honored(
         "schema version 2020-12-01; the types of steps, expressions and conditions that `how-to/pipelines.md` lists."
         " Everything else is refused by name"
     ),
     "PipelineDefinitionS3Location": Honored("in the service's own S3; it is read once, by this request"),
-    "PipelineDefinitionS3Location.Bucket": Honored(),
-    "PipelineDefinitionS3Location.ObjectKey": Honored(),
+    **honored("PipelineDefinitionS3Location.Bucket", "PipelineDefinitionS3Location.ObjectKey"),
     "PipelineDefinitionS3Location.VersionId": Refused("objects have no versions; leave it out"),
     "PipelineDescription": Honored(),
     "RoleArn": Honored(
@@ -36,9 +32,7 @@ _DEFINITION: Rows = {
 }
 _START: Rows = {
     **_PIPELINE,
-    "PipelineExecutionDisplayName": Honored(),
-    "PipelineParameters": Honored(),
-    "PipelineParameters[].Name": Honored(),
+    **honored("PipelineExecutionDisplayName", "PipelineParameters", "PipelineParameters[].Name"),
     "PipelineParameters[].Value": Honored("read by the parameter's type; compared with its EnumValues"),
     "PipelineExecutionDescription": Honored(),
     "ClientRequestToken": _TOKEN,
@@ -48,8 +42,7 @@ _START: Rows = {
         " refused"
     ),
     "SelectiveExecutionConfig.SourcePipelineExecutionArn": Honored("an execution of this pipeline that has ended"),
-    "SelectiveExecutionConfig.SelectedSteps": Honored(),
-    "SelectiveExecutionConfig.SelectedSteps[].StepName": Honored(),
+    **honored("SelectiveExecutionConfig.SelectedSteps", "SelectiveExecutionConfig.SelectedSteps[].StepName"),
     "PipelineVersionId": Honored("the newest if it is not given"),
     "MlflowExperimentName": Refused("there is no MLflow here; leave it out"),
     "PipelineVersionAlias": _ALIASES,
@@ -60,9 +53,7 @@ OPERATIONS: Mapping[str, Rows] = {
     "CreatePipeline": {
         **_DEFINITION,
         "ClientRequestToken": _TOKEN,
-        "Tags": Honored(),
-        "Tags[].Key": Honored(),
-        "Tags[].Value": Honored(),
+        **TAGS,
     },
     "UpdatePipeline": _DEFINITION,
     "DescribePipeline": {
@@ -87,15 +78,13 @@ OPERATIONS: Mapping[str, Rows] = {
     "ListPipelineExecutions": {**_PIPELINE, **_LIST, "PipelineVersionAlias": _ALIASES},
     "ListPipelineExecutionSteps": {
         **_EXECUTION,
-        "NextToken": Honored(),
-        "MaxResults": Honored(),
+        **honored("NextToken", "MaxResults"),
         "SortOrder": Honored("by the begin of the steps; the newest first if it is not given"),
     },
     "ListPipelineParametersForExecution": {**_EXECUTION, "NextToken": Honored(), "MaxResults": Honored()},
     "UpdatePipelineExecution": {
         **_EXECUTION,
-        "PipelineExecutionDescription": Honored(),
-        "PipelineExecutionDisplayName": Honored(),
+        **honored("PipelineExecutionDescription", "PipelineExecutionDisplayName"),
         **_PARALLELISM,
     },
     "StopPipelineExecution": {**_EXECUTION, "ClientRequestToken": _TOKEN},

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
-from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted, honored
 
 _KEY = Unencrypted(names_key=True)
 _PATH = Honored("`/opt/ml/processing` or a directory below it")
 _MANAGED = Honored("the service neither brings nor uploads it: the command does, with the job's keys")
 
 _INPUTS: Rows = {
-    "ProcessingInputs": Honored(),
-    "ProcessingInputs[].InputName": Honored(),
+    **honored("ProcessingInputs", "ProcessingInputs[].InputName"),
     "ProcessingInputs[].AppManaged": _MANAGED,
-    "ProcessingInputs[].S3Input": Honored(),
-    "ProcessingInputs[].S3Input.S3Uri": Honored(),
+    **honored("ProcessingInputs[].S3Input", "ProcessingInputs[].S3Input.S3Uri"),
     "ProcessingInputs[].S3Input.LocalPath": _PATH,
     "ProcessingInputs[].S3Input.S3DataType": Honored(only=("S3Prefix", "ManifestFile")),
     "ProcessingInputs[].S3Input.S3InputMode": Honored(
@@ -32,9 +30,8 @@ _INPUTS: Rows = {
 }
 
 _OUTPUTS: Rows = {
-    "ProcessingOutputConfig": Honored(),
-    "ProcessingOutputConfig.Outputs": Honored(),
-    "ProcessingOutputConfig.Outputs[].OutputName": Honored(),
+    **honored("ProcessingOutputConfig", "ProcessingOutputConfig.Outputs"),
+    **honored("ProcessingOutputConfig.Outputs[].OutputName"),
     "ProcessingOutputConfig.Outputs[].AppManaged": _MANAGED,
     "ProcessingOutputConfig.Outputs[].S3Output": Honored(),
     "ProcessingOutputConfig.Outputs[].S3Output.S3Uri": Honored("its bucket must exist in the service's own S3"),
@@ -50,8 +47,7 @@ _OUTPUTS: Rows = {
 }
 
 _RESOURCES: Rows = {
-    "ProcessingResources": Honored(),
-    "ProcessingResources.ClusterConfig": Honored(),
+    **honored("ProcessingResources", "ProcessingResources.ClusterConfig"),
     "ProcessingResources.ClusterConfig.InstanceType": Honored(
         "any name. Its memory and processors are limits if the setting `limit_to_instance_type` is on; else an instance"
         " may use the whole machine"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted
+from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, Unencrypted, honored, same
 
 _SHOWN = Recorded("described as it was given")
 
@@ -16,15 +16,10 @@ def _containers(at: str) -> Rows:
         "ModelDataSource": Refused("pack the model as model.tar.gz and give ModelDataUrl"),
         "ProductId": Refused("there is no AWS Marketplace; leave it out"),
         "Environment": Honored("models of the package get it; their own variables win"),
-        "ModelInput": _SHOWN,
-        "Framework": _SHOWN,
-        "FrameworkVersion": _SHOWN,
-        "NearestModelName": _SHOWN,
+        **same(_SHOWN, "ModelInput", "Framework", "FrameworkVersion", "NearestModelName"),
         "AdditionalModelDataSources": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
         "AdditionalS3DataSource": Refused("pack everything into the one model.tar.gz of ModelDataUrl"),
-        "ModelDataETag": _SHOWN,
-        "IsCheckpoint": _SHOWN,
-        "BaseModel": _SHOWN,
+        **same(_SHOWN, "ModelDataETag", "IsCheckpoint", "BaseModel"),
     }
     return {f"{at}.Containers[]": Honored(), **{f"{at}.Containers[].{name}": row for name, row in rows.items()}}
 
@@ -57,9 +52,7 @@ _ATTRIBUTES: Rows = {
         "PendingManualApproval if it is not given. Only Approved versions can be deployed; an unversioned package needs"
         " no approval"
     ),
-    "SourceUri": _SHOWN,
-    "ModelCard": _SHOWN,
-    "ModelLifeCycle": _SHOWN,
+    **same(_SHOWN, "SourceUri", "ModelCard", "ModelLifeCycle"),
     "InferenceSpecification": Honored(),
     **_specification("InferenceSpecification"),
 }
@@ -76,9 +69,7 @@ _CREATE: Rows = {
     "MetadataProperties": _SHOWN,
     "ModelMetrics": _SHOWN,
     "ClientToken": Honored("a second request with the same token returns the package of the first"),
-    "Domain": _SHOWN,
-    "Task": _SHOWN,
-    "SamplePayloadUrl": _SHOWN,
+    **same(_SHOWN, "Domain", "Task", "SamplePayloadUrl"),
     "CustomerMetadataProperties": Honored(),
     "DriftCheckBaselines": _SHOWN,
     **_additional("AdditionalInferenceSpecifications"),
@@ -98,18 +89,10 @@ _UPDATE: Rows = {
     "ClientToken": Recorded("a repeated update changes nothing"),
 }
 
-_LIST: Rows = {
-    name: Honored()
-    for name in (
-        "CreationTimeAfter",
-        "CreationTimeBefore",
-        "MaxResults",
-        "NameContains",
-        "NextToken",
-        "SortBy",
-        "SortOrder",
-    )
-}
+_LIST: Rows = honored(
+    *("CreationTimeAfter", "CreationTimeBefore", "MaxResults", "NameContains", "NextToken", "SortBy"),
+    "SortOrder",
+)
 _GROUP: Rows = {"ModelPackageGroupName": Honored()}
 _PACKAGE: Rows = {"ModelPackageName": Honored("name or ARN; a version as `GROUP/VERSION` or by its ARN")}
 

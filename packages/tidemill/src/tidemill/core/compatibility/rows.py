@@ -129,20 +129,20 @@ Row = Honored | Recorded | Refused
 Rows = Mapping[str, Row]
 """Rows by the path of the member, e.g. ``InputDataConfig[].ChannelName``."""
 
-TAGS: Rows = {name: Honored() for name in ("Tags", "Tags[].Key", "Tags[].Value")}
-JOB_LIST: Rows = {
-    name: Honored()
-    for name in (
-        "NextToken",
-        "MaxResults",
-        "CreationTimeAfter",
-        "CreationTimeBefore",
-        "LastModifiedTimeAfter",
-        "LastModifiedTimeBefore",
-        "NameContains",
-        "StatusEquals",
-        "SortBy",
-        "SortOrder",
-    )
-}
+
+def honored(*members: str) -> Rows:
+    """Return the rows of members that mean the same as on AWS."""
+    return same(Honored(), *members)
+
+
+def same(row: Row, *members: str) -> Rows:
+    """Return the rows of members that are all handled as ``row`` says."""
+    return dict.fromkeys(members, row)
+
+
+TAGS = honored("Tags", "Tags[].Key", "Tags[].Value")
+JOB_LIST = honored(
+    *("NextToken", "MaxResults", "CreationTimeAfter", "CreationTimeBefore", "LastModifiedTimeAfter"),
+    *("LastModifiedTimeBefore", "NameContains", "StatusEquals", "SortBy", "SortOrder"),
+)
 """What lists of jobs of all kinds select and sort by."""

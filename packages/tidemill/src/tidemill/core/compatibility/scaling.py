@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Rows, honored
 from tidemill.core.scaling import CONCURRENCY, INSTANCES
 
 _ELSEWHERE = Honored("other namespaces have nothing: their lists are empty")
@@ -29,9 +29,8 @@ OPERATIONS: Mapping[str, Rows] = {
         "MinCapacity": Honored("at least 1, of an asynchronous endpoint 0, which keeps one instance"),
         "MaxCapacity": Honored("an endpoint has at most 8 instances on one machine, whatever it is"),
         "RoleARN": Recorded("the service scales its own endpoints; the role of AWS is shown, as on AWS"),
-        "SuspendedState": Honored(),
-        "SuspendedState.DynamicScalingInSuspended": Honored(),
-        "SuspendedState.DynamicScalingOutSuspended": Honored(),
+        **honored("SuspendedState", "SuspendedState.DynamicScalingInSuspended"),
+        **honored("SuspendedState.DynamicScalingOutSuspended"),
         "SuspendedState.ScheduledScalingSuspended": Recorded("there are no scheduled actions"),
         "Tags": Honored(),
     },

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from tidemill.core.compatibility import sdk_modules, sdk_processing, sdk_tuning
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent
-from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Arguments, honored, sent
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent, honored
+from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Arguments, sent
 
 _TYPES: Arguments = {
     "initial_instance_count": Sent("ProductionVariants[].InitialInstanceCount", "CreateEndpointConfig"),
@@ -378,8 +378,7 @@ ARGUMENTS: Mapping[str, Arguments] = {
         "role": Sent("ExecutionRoleArn", "CreateModel"),
         "vpc_config_override": Sent("VpcConfig", "CreateModel"),
         "enable_network_isolation": Sent("EnableNetworkIsolation", "CreateModel"),
-        "entry_point": Honored(),
-        "model_name": Honored(),
+        **honored("entry_point", "model_name"),
     },
     "InstanceGroup": {
         "instance_group_name": Sent("ResourceConfig.InstanceGroups[].InstanceGroupName"),

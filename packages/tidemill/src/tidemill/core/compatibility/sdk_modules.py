@@ -2,15 +2,11 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent
-from tidemill.core.compatibility.sdk_rows import SESSION, Arguments, honored, sent
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Sent, honored
+from tidemill.core.compatibility.sdk_rows import SESSION, Arguments, sent
 
 _CREATION: Arguments = {
-    "name": Honored(),
-    "display_name": Honored(),
-    "description": Honored(),
-    "depends_on": Honored(),
-    "retry_policies": Honored(),
+    **honored("name", "display_name", "description", "depends_on", "retry_policies"),
 }
 _STEP: Arguments = {**_CREATION, "cache_config": Honored("refused by the service for steps that create no job")}
 _STEP_ARGS: Arguments = {"step_args": Honored("what a call with a PipelineSession returned")}

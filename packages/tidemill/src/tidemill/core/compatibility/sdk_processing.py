@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Refused, Sent
-from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Arguments, honored, sent
+from tidemill.core.compatibility.rows import Honored, Refused, Sent, honored
+from tidemill.core.compatibility.sdk_rows import CODE, GIT, SESSION, Arguments, sent
 
 _PROCESSOR: Arguments = {
     **honored("base_job_name"),

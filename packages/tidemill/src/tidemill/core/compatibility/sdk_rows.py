@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Row, Sent
+from tidemill.core.compatibility.rows import Honored, Row, Sent, honored
 
 Argument = Row | Sent
 Arguments = Mapping[str, Argument]
-
-
-def honored(*names: str) -> Arguments:
-    return {name: Honored() for name in names}
 
 
 def sent(operation: str, arguments: Mapping[str, str]) -> Arguments:

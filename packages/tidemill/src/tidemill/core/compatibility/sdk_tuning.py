@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Row, Sent
+from tidemill.core.compatibility.rows import Honored, Recorded, Row, Sent, honored
 
 _CREATE = "CreateHyperParameterTuningJob"
 _CONFIG = "HyperParameterTuningJobConfig"
@@ -66,8 +66,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Row | Sent]] = {
     },
     "HyperparameterTuner.attach": {
         **_SESSION,
-        "tuning_job_name": Honored(),
-        "job_details": Honored(),
+        **honored("tuning_job_name", "job_details"),
         "estimator_cls": Recorded("the estimators are `TensorFlow`"),
     },
     "HyperparameterTuner.best_estimator": {"best_training_job": Honored()},

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tidemill.core.compatibility.rows import Honored, Recorded, Rows
+from tidemill.core.compatibility.rows import Honored, Recorded, Rows, honored
 
 _FILTER: Rows = {
     "Name": Honored(
@@ -26,8 +26,7 @@ OPERATIONS: Mapping[str, Rows] = {
         ),
         "SearchExpression": Honored(),
         **_filters("SearchExpression.Filters"),
-        "SearchExpression.NestedFilters": Honored(),
-        "SearchExpression.NestedFilters[].NestedPropertyName": Honored(),
+        **honored("SearchExpression.NestedFilters", "SearchExpression.NestedFilters[].NestedPropertyName"),
         **_filters("SearchExpression.NestedFilters[].Filters"),
         "SearchExpression.SubExpressions": Honored("at most 20 deep"),
         "SearchExpression.Operator": Honored("And if it is not given"),
@@ -39,9 +38,7 @@ OPERATIONS: Mapping[str, Rows] = {
         "VisibilityConditions": Recorded("results are what the caller may describe"),
     },
     "GetSearchSuggestions": {
-        "Resource": Honored(),
-        "SuggestionQuery": Honored(),
-        "SuggestionQuery.PropertyNameQuery": Honored(),
+        **honored("Resource", "SuggestionQuery", "SuggestionQuery.PropertyNameQuery"),
         "SuggestionQuery.PropertyNameQuery.PropertyNameHint": Honored("beginning of a property's name"),
     },
 }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility.experiments import EXPERIMENT_CONFIG
-from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import JOB_LIST, TAGS, Honored, Recorded, Refused, Row, Rows, Unencrypted, honored
 
 _KEY = Unencrypted(names_key=True)
 _FILTERED = (
@@ -12,13 +12,10 @@ _FILTERED = (
 )
 
 _INPUT: Rows = {
-    "TransformInput": Honored(),
-    "TransformInput.DataSource": Honored(),
-    "TransformInput.DataSource.S3DataSource": Honored(),
+    **honored("TransformInput", "TransformInput.DataSource", "TransformInput.DataSource.S3DataSource"),
     "TransformInput.DataSource.S3DataSource.S3DataType": Honored(only=("S3Prefix", "ManifestFile")),
-    "TransformInput.DataSource.S3DataSource.S3Uri": Honored(),
-    "TransformInput.ContentType": Honored(),
-    "TransformInput.CompressionType": Honored(),
+    **honored("TransformInput.DataSource.S3DataSource.S3Uri", "TransformInput.ContentType"),
+    **honored("TransformInput.CompressionType"),
     "TransformInput.SplitType": Honored(
         "empty lines are skipped. With SingleRecord, a request has the payload of one RecordIO or TFRecord record;"
         " otherwise it has whole records with their framing"

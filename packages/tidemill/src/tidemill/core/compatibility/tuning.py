@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tidemill.core.compatibility import training
-from tidemill.core.compatibility.rows import Honored, Recorded, Row, Rows, Unencrypted
+from tidemill.core.compatibility.rows import JOB_LIST, Honored, Recorded, Row, Rows, Unencrypted, honored
 
 _SCALES = (
     "Auto is Logarithmic for a range above 0 that spans a factor of 1,000, and Linear otherwise. Logarithmic needs a"
@@ -24,16 +24,14 @@ def _ranges(at: str) -> Rows:
     for kind in ("IntegerParameterRanges", "ContinuousParameterRanges"):
         numbers |= {
             f"{at}.{kind}": Honored("refused with Strategy Grid, as on SageMaker"),
-            f"{at}.{kind}[].Name": Honored(),
-            f"{at}.{kind}[].MinValue": Honored(),
+            **honored(f"{at}.{kind}[].Name", f"{at}.{kind}[].MinValue"),
             f"{at}.{kind}[].MaxValue": Honored("included"),
             f"{at}.{kind}[].ScalingType": Honored(_SCALES),
         }
     return {
         at: Honored("at least one range; no name has two ranges, or is one of StaticHyperParameters, too"),
         **numbers,
-        f"{at}.CategoricalParameterRanges": Honored(),
-        f"{at}.CategoricalParameterRanges[].Name": Honored(),
+        **honored(f"{at}.CategoricalParameterRanges", f"{at}.CategoricalParameterRanges[].Name"),
         f"{at}.CategoricalParameterRanges[].Values": Honored("each value once"),
         f"{at}.AutoParameters": Honored("need Autotune"),
         f"{at}.AutoParameters[].Name": Honored(),
@@ -78,8 +76,8 @@ _CONFIG: Rows = {
         " at least 4 completed trainings. Refused with Hyperband, as on SageMaker"
     ),
     f"{_CONFIG_AT}.TuningJobCompletionCriteria": Honored("running trainings are stopped"),
-    f"{_CONFIG_AT}.TuningJobCompletionCriteria.TargetObjectiveMetricValue": Honored(),
-    f"{_CONFIG_AT}.TuningJobCompletionCriteria.BestObjectiveNotImproving": Honored(),
+    **honored(f"{_CONFIG_AT}.TuningJobCompletionCriteria.TargetObjectiveMetricValue"),
+    **honored(f"{_CONFIG_AT}.TuningJobCompletionCriteria.BestObjectiveNotImproving"),
     f"{_CONFIG_AT}.TuningJobCompletionCriteria.BestObjectiveNotImproving.MaxNumberOfTrainingJobsNotImproving": Honored(
         "a training improves if its value is better by at least 1 % of the best value"
     ),
@@ -118,9 +116,8 @@ def _definition(at: str) -> Rows:
         f"{resources}.VolumeKmsKeyId": Unencrypted(names_key=True),
         f"{resources}.AllocationStrategy": Recorded("the first of InstanceConfigs is always available"),
         f"{resources}.InstanceConfigs": Honored("the first one is taken: every instance type is available"),
-        f"{resources}.InstanceConfigs[].InstanceType": Honored(),
-        f"{resources}.InstanceConfigs[].InstanceCount": Honored(),
-        f"{resources}.InstanceConfigs[].VolumeSizeInGB": Honored(),
+        **honored(f"{resources}.InstanceConfigs[].InstanceType", f"{resources}.InstanceConfigs[].InstanceCount"),
+        **honored(f"{resources}.InstanceConfigs[].VolumeSizeInGB"),
         f"{at}.EnableNetworkIsolation": Honored(_AS_TRAINING),
         f"{at}.EnableInterContainerTrafficEncryption": Honored(_AS_TRAINING),
         f"{at}.EnableManagedSpotTraining": Honored(_AS_TRAINING),
@@ -147,26 +144,9 @@ _CREATE: Rows = {
         " parents. Bayesian learns from the parents' trainings within the ranges; Random does not repeat their values"
     ),
     "Tags": Honored("the training jobs get them, too"),
-    "Tags[].Key": Honored(),
-    "Tags[].Value": Honored(),
+    **honored("Tags[].Key", "Tags[].Value"),
     "Autotune": Honored("tunes AutoParameters; everything else must be given"),
     "Autotune.Mode": Honored(),
-}
-
-_LIST: Rows = {
-    name: Honored()
-    for name in (
-        "NextToken",
-        "MaxResults",
-        "SortBy",
-        "SortOrder",
-        "NameContains",
-        "CreationTimeAfter",
-        "CreationTimeBefore",
-        "LastModifiedTimeAfter",
-        "LastModifiedTimeBefore",
-        "StatusEquals",
-    )
 }
 
 _NAME: Mapping[str, Row] = {"HyperParameterTuningJobName": Honored()}
@@ -177,12 +157,10 @@ OPERATIONS: Mapping[str, Rows] = {
         "HyperParameterTuningJobName": Honored("a job that has ended; its training jobs stay")
     },
     "DescribeHyperParameterTuningJob": _NAME,
-    "ListHyperParameterTuningJobs": _LIST,
+    "ListHyperParameterTuningJobs": JOB_LIST,
     "ListTrainingJobsForHyperParameterTuningJob": {
         **_NAME,
-        "NextToken": Honored(),
-        "MaxResults": Honored(),
-        "StatusEquals": Honored(),
+        **honored("NextToken", "MaxResults", "StatusEquals"),
         "SortBy": Honored("FinalObjectiveMetricValue lists only trainings that have one, as on SageMaker"),
         "SortOrder": Honored(),
     },

@@ -10,7 +10,7 @@ from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT
 from tidemill.core.experiments import Tracked, TrialComponent
 from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
-from tidemill.services.sagemaker.listing import arn_of, query_of
+from tidemill.services.sagemaker.listing import page_reply, query_of, row_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
@@ -35,7 +35,7 @@ class ExperimentHandlers(Operations):
 
     async def list_experiments(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         found, token = await self._experiments.list_experiments(_query(request))
-        return _page("ExperimentSummaries", [experiment_summary(each) for each in found], token)
+        return page_reply("ExperimentSummaries", [experiment_summary(each) for each in found], token)
 
     async def update_experiment(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name = request.pop("ExperimentName")
@@ -59,7 +59,7 @@ class ExperimentHandlers(Operations):
             experiment=request.get("ExperimentName"),
             component=request.get("TrialComponentName"),
         )
-        return _page("TrialSummaries", [trial_summary(each) for each in found], token)
+        return page_reply("TrialSummaries", [trial_summary(each) for each in found], token)
 
     async def update_trial(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         name = request.pop("TrialName")
@@ -83,7 +83,7 @@ class ExperimentHandlers(Operations):
             trial=request.get("TrialName"),
             source=request.get("SourceArn"),
         )
-        return _page("TrialComponentSummaries", [component_summary(each) for each in found], token)
+        return page_reply("TrialComponentSummaries", [component_summary(each) for each in found], token)
 
     async def update_trial_component(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         updated = await self._components.update(_stored(request), caller=context.caller.arn)
@@ -188,11 +188,8 @@ def _description(title: str, record: Record) -> dict[str, Any]:
 
 def _summary(title: str, tracked: Summary) -> dict[str, Any]:
     return {
-        f"{title}Name": tracked.name,
-        f"{title}Arn": arn_of(tracked),
+        **row_of(title, tracked, status=False),
         "DisplayName": tracked.summary.get("shown", {}).get("DisplayName", tracked.name),
-        "CreationTime": when(tracked.created_ms),
-        "LastModifiedTime": when(tracked.modified_ms),
     }
 
 
@@ -206,10 +203,8 @@ def component_summary(component: Summary) -> dict[str, Any]:
     source = summary.get("source")
     return {
         **_shown(summary.get("shown", {})),
-        "TrialComponentName": component.name,
-        "TrialComponentArn": arn_of(component),
+        **row_of("TrialComponent", component, status=False),
         "DisplayName": summary.get("shown", {}).get("DisplayName", component.name),
-        "CreationTime": when(component.created_ms),
         **_created(summary.get("created_by", "")),
         **_modified(component.modified_ms, summary.get("modified_by", "")),
         "Parents": _parents(summary.get("parents", ())),
@@ -260,7 +255,3 @@ def _shown(members: Mapping[str, Any]) -> dict[str, Any]:
 def _query(request: Mapping[str, Any]) -> Any:
     times = {"CreationTimeAfter": request.get("CreatedAfter"), "CreationTimeBefore": request.get("CreatedBefore")}
     return query_of({**request, **times})
-
-
-def _page(member: str, summaries: list[dict[str, Any]], token: str | None) -> dict[str, Any]:
-    return {member: summaries, **({"NextToken": token} if token else {})}

@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.control.hosting import ENDPOINT, ENDPOINT_CONFIG, MODEL, Hosting
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Resource, Variant
 from tidemill.services.operations import Operations
-from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.sagemaker.listing import page_reply, query_of, row_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
@@ -73,8 +73,7 @@ class HostingHandlers(Operations):
 
     async def _list(self, kind: str, request: dict[str, Any], member: str, summary: Any) -> Mapping[str, Any]:
         found, token = await self._hosting.list(kind, query_of(request))
-        reply: dict[str, Any] = {member: [summary(each) for each in found]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply(member, [summary(each) for each in found], token)
 
 
 def _echo(resource: Resource) -> dict[str, Any]:
@@ -82,15 +81,11 @@ def _echo(resource: Resource) -> dict[str, Any]:
 
 
 def _model_summary(model: Summary) -> dict[str, Any]:
-    return {"ModelName": model.name, "ModelArn": arn_of(model), "CreationTime": when(model.created_ms)}
+    return row_of("Model", model, changes=False, status=False)
 
 
 def _config_summary(config: Summary) -> dict[str, Any]:
-    return {
-        "EndpointConfigName": config.name,
-        "EndpointConfigArn": arn_of(config),
-        "CreationTime": when(config.created_ms),
-    }
+    return row_of("EndpointConfig", config, changes=False, status=False)
 
 
 def endpoint_summary(endpoint: Summary) -> dict[str, Any]:
@@ -99,13 +94,7 @@ def endpoint_summary(endpoint: Summary) -> dict[str, Any]:
     Args:
         endpoint: The summary.
     """
-    return {
-        "EndpointName": endpoint.name,
-        "EndpointArn": arn_of(endpoint),
-        "CreationTime": when(endpoint.created_ms),
-        "LastModifiedTime": when(endpoint.modified_ms),
-        "EndpointStatus": status_of(endpoint),
-    }
+    return row_of("Endpoint", endpoint)
 
 
 def endpoint_description(record: Record) -> dict[str, Any]:

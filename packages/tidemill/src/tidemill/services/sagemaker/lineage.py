@@ -9,7 +9,7 @@ from tidemill.core.lineage import LineageArtifact, artifact_id
 from tidemill.errors import ValidationException
 from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
-from tidemill.services.sagemaker.listing import arn_of, query_of
+from tidemill.services.sagemaker.listing import arn_of, page_reply, query_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Query, Summary
 from tidemill.wire.exchange import Context
@@ -44,7 +44,7 @@ class LineageHandlers(Operations):
         found, token = await self._lineage.list(
             _query(request), uri=request.get("SourceUri"), kind=request.get("ArtifactType")
         )
-        return {"ArtifactSummaries": [_artifact_summary(each) for each in found], **_next(token)}
+        return page_reply("ArtifactSummaries", [_artifact_summary(each) for each in found], token)
 
     async def update_artifact(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         updated = await self._lineage.update(_id(request), request, caller=context.caller.arn)
@@ -68,7 +68,7 @@ class LineageHandlers(Operations):
         filters = {member: request[member] for member in _FILTERS if member in request}
         order = request.get("SortBy", "CreationTime")
         found, token = await self._lineage.associations(_query(request), filters=filters, order=order)
-        return {"AssociationSummaries": [_association_summary(each) for each in found], **_next(token)}
+        return page_reply("AssociationSummaries", [_association_summary(each) for each in found], token)
 
 
 def _id(request: Mapping[str, Any]) -> str:
@@ -97,7 +97,3 @@ def _artifact_summary(artifact: Summary) -> dict[str, Any]:
 def _association_summary(association: Summary) -> dict[str, Any]:
     shown = association.summary
     return {**shown, "CreatedBy": user_of(shown["CreatedBy"]), "CreationTime": when(association.created_ms)}
-
-
-def _next(token: str | None) -> dict[str, str]:
-    return {"NextToken": token} if token else {}

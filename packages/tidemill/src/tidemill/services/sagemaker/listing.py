@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 from tidemill.errors import ValidationException
 from tidemill.services.pages import position_of
-from tidemill.services.times import milliseconds
+from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Summary
 
 T = TypeVar("T")
@@ -64,6 +64,34 @@ def page_of_rows(
         )
     end = begin + request.get("MaxResults", size)
     return rows[begin:end], {"NextToken": f"{listing}:{end}"} if end < len(rows) else {}
+
+
+def page_reply(member: str, rows: Sequence[Mapping[str, Any]], token: str | None) -> dict[str, Any]:
+    """Return the reply with one page of a list.
+
+    Args:
+        member: The member that has the rows.
+        token: Token of the next page; None after the last one.
+    """
+    return {member: rows, **({"NextToken": token} if token else {})}
+
+
+def row_of(title: str, resource: Summary, *, changes: bool = True, status: bool = True) -> dict[str, Any]:
+    """Return the members that resources of all kinds have in lists, e.g. ``ModelName``, ``ModelArn``, CreationTime.
+
+    Args:
+        title: Beginning of the members' names.
+        resource: A row of the list.
+        changes: Whether the kind has a LastModifiedTime.
+        status: Whether the kind has a status.
+    """
+    return {
+        f"{title}Name": resource.name,
+        f"{title}Arn": arn_of(resource),
+        "CreationTime": when(resource.created_ms),
+        **({"LastModifiedTime": when(resource.modified_ms)} if changes else {}),
+        **({f"{title}Status": status_of(resource)} if status else {}),
+    }
 
 
 def status_of(summary: Summary) -> str:

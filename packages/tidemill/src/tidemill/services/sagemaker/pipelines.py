@@ -1,6 +1,6 @@
 """Pipelines and their executions on the wire."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.pipelines.executions import Executions
@@ -10,7 +10,7 @@ from tidemill.control.pipelines.step_types import JOBS
 from tidemill.core.pipelines import PipelineExecution, PipelineResource, StepRun
 from tidemill.errors import ValidationException
 from tidemill.services.operations import Operations
-from tidemill.services.sagemaker.listing import arn_of, page_of_rows, status_of
+from tidemill.services.sagemaker.listing import arn_of, page_of_rows, page_reply, row_of, status_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, Summary
 from tidemill.wire.exchange import Context
@@ -47,12 +47,12 @@ class PipelineHandlers(Operations):
         if request.get("ManagedBy") == "AWS":
             return {"PipelineSummaries": []}
         found, token = await self._pipelines.list(_query(request), prefix=request.get("PipelineNamePrefix", ""))
-        return _page("PipelineSummaries", [pipeline_summary(each) for each in found], token)
+        return page_reply("PipelineSummaries", [pipeline_summary(each) for each in found], token)
 
     async def list_pipeline_versions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = self._pipelines.get(request["PipelineName"])
         found, token = await self._pipelines.versions(pipeline.name, _query(request))
-        return _page("PipelineVersionSummaries", [_version_summary(each) for each in found], token)
+        return page_reply("PipelineVersionSummaries", [_version_summary(each) for each in found], token)
 
     async def start_pipeline_execution(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         caller = context.caller
@@ -72,7 +72,7 @@ class PipelineHandlers(Operations):
     async def list_pipeline_executions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         pipeline = self._pipelines.get(request["PipelineName"])
         found, token = await self._executions.list(pipeline.name, _query(request))
-        return _page("PipelineExecutionSummaries", [_listed_execution(each) for each in found], token)
+        return page_reply("PipelineExecutionSummaries", [_listed_execution(each) for each in found], token)
 
     async def list_pipeline_execution_steps(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if "PipelineExecutionArn" not in request:
@@ -113,10 +113,6 @@ def _query(request: Mapping[str, Any]) -> Query:
     )
 
 
-def _page(member: str, rows: Sequence[Mapping[str, Any]], token: str | None) -> dict[str, Any]:
-    return {member: rows} | ({"NextToken": token} if token else {})
-
-
 def _user(arn: str) -> dict[str, Any]:
     return {"IamIdentity": {"Arn": arn}}
 
@@ -144,14 +140,11 @@ def pipeline_description(record: Record) -> dict[str, Any]:
     """
     pipeline = PipelineResource.from_document(record.document)
     return {
-        "PipelineArn": pipeline.arn,
-        "PipelineName": pipeline.name,
+        **row_of("Pipeline", record, status=False),
         "PipelineDisplayName": pipeline.display_name or pipeline.name,
         "PipelineDescription": pipeline.description,
         "RoleArn": pipeline.role,
         "PipelineStatus": "Active",
-        "CreationTime": when(pipeline.created_ms),
-        "LastModifiedTime": when(record.modified_ms),
         "CreatedBy": _user(pipeline.creator),
         "LastModifiedBy": _user(pipeline.modifier),
         **({"LastRunTime": when(pipeline.last_run_ms)} if pipeline.last_run_ms else {}),
@@ -219,16 +212,14 @@ def pipeline_summary(pipeline: Summary) -> dict[str, Any]:
         pipeline: The summary.
     """
     shown = pipeline.summary
-    times = {"CreationTime": when(pipeline.created_ms), "LastModifiedTime": when(pipeline.modified_ms)}
+    row = row_of("Pipeline", pipeline, status=False)
     if pipeline.is_damaged:
-        return {"PipelineArn": arn_of(pipeline), "PipelineName": pipeline.name, **times}
+        return row
     return {
-        "PipelineArn": arn_of(pipeline),
-        "PipelineName": pipeline.name,
+        **row,
         "PipelineDisplayName": shown["display_name"] or pipeline.name,
         "PipelineDescription": shown["description"],
         "RoleArn": shown["role"],
-        **times,
         **({"LastExecutionTime": when(shown["last_run_ms"])} if shown["last_run_ms"] else {}),
     }
 

@@ -7,7 +7,7 @@ from tidemill.control.processing.jobs import ProcessingJobs
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import SecondaryStatus
 from tidemill.services.operations import Operations
-from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.sagemaker.listing import page_reply, query_of, row_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
@@ -42,8 +42,7 @@ class ProcessingHandlers(Operations):
 
     async def list_processing_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
-        reply: dict[str, Any] = {"ProcessingJobSummaries": [_summary(job) for job in jobs]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply("ProcessingJobSummaries", [_summary(job) for job in jobs], token)
 
     async def stop_processing_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.stop(request["ProcessingJobName"])
@@ -55,14 +54,7 @@ class ProcessingHandlers(Operations):
 
 
 def _summary(job: Summary) -> dict[str, Any]:
-    summary = {
-        "ProcessingJobName": job.name,
-        "ProcessingJobArn": arn_of(job),
-        "CreationTime": when(job.created_ms),
-        "LastModifiedTime": when(job.modified_ms),
-        "ProcessingJobStatus": status_of(job),
-    }
-    return summary if job.is_damaged else summary | _end(job.summary)
+    return {**row_of("ProcessingJob", job), **({} if job.is_damaged else _end(job.summary))}
 
 
 def processing_description(record: Record) -> dict[str, Any]:
@@ -76,11 +68,7 @@ def processing_description(record: Record) -> dict[str, Any]:
     return {
         "StoppingCondition": {"MaxRuntimeInSeconds": _DEFAULT_RUNTIME_S},
         **{member: job.request[member] for member in _ECHOED if member in job.request},
-        "ProcessingJobName": job.name,
-        "ProcessingJobArn": job.arn,
-        "ProcessingJobStatus": str(job.status),
-        "CreationTime": when(job.created_ms),
-        "LastModifiedTime": when(record.modified_ms),
+        **row_of("ProcessingJob", record),
         **({"ProcessingStartTime": when(started_ms)} if started_ms else {}),
         **_end(job.to_summary()),
     }

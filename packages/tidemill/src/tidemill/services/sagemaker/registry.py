@@ -9,7 +9,7 @@ from tidemill.core.registry import RegisteredModel, package_key
 from tidemill.errors import ValidationException
 from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
-from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.sagemaker.listing import arn_of, page_reply, query_of, row_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
@@ -39,8 +39,7 @@ class RegistryHandlers(Operations):
         if request.get("CrossAccountFilterOption") == "CrossAccount":
             return {"ModelPackageGroupSummaryList": []}
         found, token = await self._registry.list(MODEL_PACKAGE_GROUP, query_of(request))
-        reply: dict[str, Any] = {"ModelPackageGroupSummaryList": [group_summary(each) for each in found]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply("ModelPackageGroupSummaryList", [group_summary(each) for each in found], token)
 
     async def delete_model_package_group(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._registry.delete_group(request["ModelPackageGroupName"])
@@ -71,8 +70,7 @@ class RegistryHandlers(Operations):
         by_status = {**request, "StatusEquals": request.get("ModelApprovalStatus")}
         query = query_of(by_status, name_pattern=_pattern(request))
         found, token = await self._registry.list(MODEL_PACKAGE, query)
-        reply: dict[str, Any] = {"ModelPackageSummaryList": [package_summary(each) for each in found]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply("ModelPackageSummaryList", [package_summary(each) for each in found], token)
 
     async def update_model_package(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         return {"ModelPackageArn": (await self._registry.update_package(request, caller=context.caller.arn)).arn}
@@ -149,9 +147,7 @@ def group_summary(group: Summary) -> dict[str, Any]:
     """
     description = group.summary.get("description")
     return {
-        "ModelPackageGroupName": group.name,
-        "ModelPackageGroupArn": arn_of(group),
-        "CreationTime": when(group.created_ms),
+        **row_of("ModelPackageGroup", group, changes=False, status=False),
         "ModelPackageGroupStatus": _COMPLETED,
         **({"ModelPackageGroupDescription": description} if description else {}),
     }

@@ -26,10 +26,10 @@ from tidemill.control.resources import (
 from tidemill.control.search.expression import properties_of
 from tidemill.control.search.search import Searched, Wanted, search
 from tidemill.control.tags import Tags
-from tidemill.core.tuning import TuningJob
 from tidemill.errors import ValidationException
 from tidemill.services.operations import Operations
 from tidemill.services.sagemaker import experiments, hosting, pipelines, registry, training, tuning
+from tidemill.services.sagemaker.listing import page_reply
 from tidemill.store.records.base import Record, RecordStore, Summary
 from tidemill.wire.exchange import Context
 from tidemill.wire.protocols.models import service_model
@@ -42,25 +42,27 @@ _CANNOT_EXIST = frozenset(
 """Resources of which there are none, so that nothing is found."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Resource:
     """One value of Search's member Resource.
 
     Attributes:
         kind: Kind of the records.
-        member: Member of `SearchRecord`.
-        naming: The property that has the record's name; empty if none has it.
+        member: Member of `SearchRecord`. The properties with the name and the ARN begin with it.
         describe: Returns the description of a record.
         summarize: Returns what lists show of a summary.
-        summarized: Names of the properties that ``summarize`` returns of every record.
+        shown: Further properties that ``summarize`` returns of every record.
+        named: Whether a property has the record's name.
+        changes: Whether a property has the time of the last change.
     """
 
     kind: str
     member: str
-    naming: str
     describe: Callable[[Record], Mapping[str, Any]]
     summarize: Callable[[Summary], Mapping[str, Any]]
-    summarized: frozenset[str]
+    shown: tuple[str, ...] = ()
+    named: bool = True
+    changes: bool = True
 
     @property
     def properties(self) -> frozenset[str]:
@@ -70,111 +72,92 @@ class _Resource:
         shape = results.members[self.member] if isinstance(results, StructureShape) else None
         return frozenset(shape.members if isinstance(shape, StructureShape) else ()) | named
 
+    @property
+    def naming(self) -> str:
+        """The property that has the record's name; empty if none has it."""
+        return f"{self.member}Name" if self.named else ""
 
-_DATES = {"CreationTime", "LastModifiedTime"}
+    @property
+    def summarized(self) -> frozenset[str]:
+        """All properties that ``summarize`` returns of every record."""
+        times = ("CreationTime", "LastModifiedTime") if self.changes else ("CreationTime",)
+        return frozenset((*times, f"{self.member}Arn", self.naming, *self.shown)) - {""}
+
+
+def _execution(record: Record) -> Mapping[str, Any]:
+    return {**pipelines.execution_description(record), "PipelineParameters": pipelines.parameters_of(record)}
+
+
 _RESOURCES: Mapping[str, _Resource] = {
     "TrainingJob": _Resource(
-        kind=TRAINING_JOB,
-        member="TrainingJob",
-        naming="TrainingJobName",
-        describe=training.job_description,
-        summarize=training.job_summary,
-        summarized=frozenset({*_DATES, "TrainingJobName", "TrainingJobArn", "TrainingJobStatus", "SecondaryStatus"}),
+        TRAINING_JOB,
+        "TrainingJob",
+        training.job_description,
+        training.job_summary,
+        ("TrainingJobStatus", "SecondaryStatus"),
     ),
     "Endpoint": _Resource(
-        kind=ENDPOINT,
-        member="Endpoint",
-        naming="EndpointName",
-        describe=hosting.endpoint_description,
-        summarize=hosting.endpoint_summary,
-        summarized=frozenset({*_DATES, "EndpointName", "EndpointArn", "EndpointStatus"}),
+        ENDPOINT, "Endpoint", hosting.endpoint_description, hosting.endpoint_summary, ("EndpointStatus",)
     ),
     "ModelPackage": _Resource(
-        kind=MODEL_PACKAGE,
-        member="ModelPackage",
-        naming="",
-        describe=registry.package_description,
-        summarize=registry.package_summary,
-        summarized=frozenset({"CreationTime", "ModelPackageArn", "ModelPackageGroupName", "ModelPackageVersion"}),
+        MODEL_PACKAGE,
+        "ModelPackage",
+        registry.package_description,
+        registry.package_summary,
+        ("ModelPackageGroupName", "ModelPackageVersion"),
+        named=False,
+        changes=False,
     ),
     "ModelPackageGroup": _Resource(
-        kind=MODEL_PACKAGE_GROUP,
-        member="ModelPackageGroup",
-        naming="ModelPackageGroupName",
-        describe=registry.group_description,
-        summarize=registry.group_summary,
-        summarized=frozenset({"CreationTime", "ModelPackageGroupName", "ModelPackageGroupArn"}),
+        MODEL_PACKAGE_GROUP,
+        "ModelPackageGroup",
+        registry.group_description,
+        registry.group_summary,
+        changes=False,
     ),
     "HyperParameterTuningJob": _Resource(
-        kind=TUNING_JOB,
-        member="HyperParameterTuningJob",
-        naming="HyperParameterTuningJobName",
-        describe=lambda record: tuning.tuning_description(TuningJob.from_document(record.document), record),
-        summarize=tuning.tuning_summary,
-        summarized=frozenset(
-            {
-                *_DATES,
-                *(f"HyperParameterTuningJob{name}" for name in ("Name", "Arn", "Status")),
-                *("TrainingJobStatusCounters", "ObjectiveStatusCounters"),
-            }
-        ),
+        TUNING_JOB,
+        "HyperParameterTuningJob",
+        tuning.tuning_description,
+        tuning.tuning_summary,
+        ("HyperParameterTuningJobStatus", "TrainingJobStatusCounters", "ObjectiveStatusCounters"),
     ),
     "Pipeline": _Resource(
-        kind=PIPELINE,
-        member="Pipeline",
-        naming="PipelineName",
-        describe=pipelines.pipeline_description,
-        summarize=pipelines.pipeline_summary,
-        summarized=frozenset(
-            {
-                *(*_DATES, "PipelineName", "PipelineArn", "PipelineDisplayName"),
-                *("PipelineDescription", "RoleArn"),
-            }
-        ),
+        PIPELINE,
+        "Pipeline",
+        pipelines.pipeline_description,
+        pipelines.pipeline_summary,
+        ("PipelineDisplayName", "PipelineDescription", "RoleArn"),
     ),
     "PipelineExecution": _Resource(
-        kind=PIPELINE_EXECUTION,
-        member="PipelineExecution",
-        naming="",
-        describe=lambda each: {
-            **pipelines.execution_description(each),
-            "PipelineParameters": pipelines.parameters_of(each),
-        },
-        summarize=pipelines.execution_summary,
-        summarized=frozenset(
-            {
-                *(*_DATES, "PipelineExecutionArn", "PipelineExecutionStatus", "PipelineExecutionDisplayName"),
-                *("PipelineExecutionDescription", "FailureReason"),
-            }
+        PIPELINE_EXECUTION,
+        "PipelineExecution",
+        _execution,
+        pipelines.execution_summary,
+        (
+            *("PipelineExecutionStatus", "PipelineExecutionDisplayName"),
+            *("PipelineExecutionDescription", "FailureReason"),
         ),
+        named=False,
     ),
     "Experiment": _Resource(
-        kind=EXPERIMENT,
-        member="Experiment",
-        naming="ExperimentName",
-        describe=experiments.experiment_description,
-        summarize=experiments.experiment_summary,
-        summarized=frozenset({*_DATES, "ExperimentName", "ExperimentArn", "DisplayName"}),
+        EXPERIMENT,
+        "Experiment",
+        experiments.experiment_description,
+        experiments.experiment_summary,
+        ("DisplayName",),
     ),
     "ExperimentTrial": _Resource(
-        kind=TRIAL,
-        member="Trial",
-        naming="TrialName",
-        describe=experiments.trial_description,
-        summarize=experiments.trial_summary,
-        summarized=frozenset({*_DATES, "TrialName", "TrialArn", "DisplayName", "ExperimentName"}),
+        TRIAL, "Trial", experiments.trial_description, experiments.trial_summary, ("DisplayName", "ExperimentName")
     ),
     "ExperimentTrialComponent": _Resource(
-        kind=TRIAL_COMPONENT,
-        member="TrialComponent",
-        naming="TrialComponentName",
-        describe=experiments.component_description,
-        summarize=experiments.component_summary,
-        summarized=frozenset(
-            {
-                *(*_DATES, "TrialComponentName", "TrialComponentArn", "DisplayName", "Status", "StartTime", "EndTime"),
-                *("Source", "Parents", "CreatedBy", "LastModifiedBy"),
-            }
+        TRIAL_COMPONENT,
+        "TrialComponent",
+        experiments.component_description,
+        experiments.component_summary,
+        (
+            *("DisplayName", "Status", "StartTime", "EndTime"),
+            *("Source", "Parents", "CreatedBy", "LastModifiedBy"),
         ),
     ),
 }
@@ -197,10 +180,10 @@ class SearchHandlers(Operations):
         if request["Resource"] in _CANNOT_EXIST or request.get("CrossAccountFilterOption") == "CrossAccount":
             return {"Results": []}
         resource = _resource(request["Resource"])
-        changes = "LastModifiedTime" in resource.properties
+        latest = "LastModifiedTime" if "LastModifiedTime" in resource.properties else "CreationTime"
         wanted = Wanted(
             expression=request.get("SearchExpression", {}),
-            sort_by=request.get("SortBy", "LastModifiedTime" if changes else "CreationTime"),
+            sort_by=request.get("SortBy", latest),
             descending=request.get("SortOrder", "Descending") == "Descending",
             limit=request.get("MaxResults", _DEFAULT_RESULTS),
             token=request.get("NextToken"),
@@ -210,7 +193,7 @@ class SearchHandlers(Operations):
         tagged = any(each.casefold().startswith("tags") for each in named)
         found, token = await search(self._records, self._searched(resource, tagged=tagged), wanted)
         results = [{resource.member: self._shown(resource, record)} for record in found]
-        return {"Results": results, **({"NextToken": token} if token else {})}
+        return page_reply("Results", results, token)
 
     async def get_search_suggestions(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if request["Resource"] in _CANNOT_EXIST:

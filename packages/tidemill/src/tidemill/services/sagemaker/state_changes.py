@@ -19,8 +19,6 @@ from tidemill.control.resources import (
 )
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.pipelines import PipelineExecution
-from tidemill.core.transform import TransformJob
-from tidemill.core.tuning import TuningJob
 from tidemill.services.sagemaker.hosting import endpoint_description
 from tidemill.services.sagemaker.processing import processing_description
 from tidemill.services.sagemaker.training import job_description
@@ -41,13 +39,12 @@ def state_change(record: Record, *, previous: str, delivery: str, region: str) -
         delivery: Identifies the change.
         region: The service's region.
     """
-    title, arn_member, describe = _KINDS[record.kind]
+    title, describe = _KINDS[record.kind]
     detail = describe(record)
     if record.kind == PIPELINE_EXECUTION and previous:
         detail["previousPipelineExecutionStatus"] = previous
-    return event(
-        title, _json(detail), resources=[detail[arn_member]], at_ms=record.modified_ms, delivery=delivery, region=region
-    )
+    arn = record.summary["arn"]
+    return event(title, _json(detail), resources=[arn], at_ms=record.modified_ms, delivery=delivery, region=region)
 
 
 def event(
@@ -76,14 +73,6 @@ def event(
     }
 
 
-def _tuning(record: Record) -> dict[str, Any]:
-    return tuning_description(TuningJob.from_document(record.document), record)
-
-
-def _transform(record: Record) -> dict[str, Any]:
-    return transform_description(TransformJob.from_document(record.document))
-
-
 def _execution(record: Record) -> dict[str, Any]:
     execution = PipelineExecution.from_document(record.document)
     ended = {"executionEndTime": _iso(execution.ended_ms)} if execution.ended_ms is not None else {}
@@ -103,19 +92,15 @@ def _iso(milliseconds: int) -> str:
     return f"{when(milliseconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
-_KINDS: Mapping[str, tuple[str, str, Callable[[Record], dict[str, Any]]]] = {
-    TRAINING_JOB: ("SageMaker Training Job State Change", "TrainingJobArn", job_description),
-    PROCESSING_JOB: ("SageMaker Processing Job State Change", "ProcessingJobArn", processing_description),
-    TRANSFORM_JOB: ("SageMaker Transform Job State Change", "TransformJobArn", _transform),
-    TUNING_JOB: ("SageMaker HyperParameter Tuning Job State Change", "HyperParameterTuningJobArn", _tuning),
-    PIPELINE_EXECUTION: (
-        "SageMaker Model Building Pipeline Execution Status Change",
-        "pipelineExecutionArn",
-        _execution,
-    ),
-    ENDPOINT: ("SageMaker Endpoint State Change", "EndpointArn", endpoint_description),
+_KINDS: Mapping[str, tuple[str, Callable[[Record], dict[str, Any]]]] = {
+    TRAINING_JOB: ("SageMaker Training Job State Change", job_description),
+    PROCESSING_JOB: ("SageMaker Processing Job State Change", processing_description),
+    TRANSFORM_JOB: ("SageMaker Transform Job State Change", transform_description),
+    TUNING_JOB: ("SageMaker HyperParameter Tuning Job State Change", tuning_description),
+    PIPELINE_EXECUTION: ("SageMaker Model Building Pipeline Execution Status Change", _execution),
+    ENDPOINT: ("SageMaker Endpoint State Change", endpoint_description),
 }
-"""By kind of record: EventBridge's detail-type, the member of the detail with the ARN, and the detail."""
+"""By kind of record: EventBridge's detail-type, and the detail."""
 
 
 def _json(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 from tidemill.control.training.jobs import Training
 from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.services.operations import Operations
-from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.sagemaker.listing import page_reply, query_of, row_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
@@ -58,8 +58,7 @@ class TrainingHandlers(Operations):
         if any(name in request for name in _NEVER_TRUE):
             return {"TrainingJobSummaries": []}
         jobs, token = await self._training.list(query_of(request))
-        reply: dict[str, Any] = {"TrainingJobSummaries": [job_summary(job) for job in jobs]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply("TrainingJobSummaries", [job_summary(job) for job in jobs], token)
 
     async def stop_training_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         if _INTERRUPT_HEADER in context.headers:
@@ -82,13 +81,7 @@ def job_summary(job: Summary) -> dict[str, Any]:
     Args:
         job: The summary.
     """
-    summary = {
-        "TrainingJobName": job.name,
-        "TrainingJobArn": arn_of(job),
-        "CreationTime": when(job.created_ms),
-        "LastModifiedTime": when(job.modified_ms),
-        "TrainingJobStatus": status_of(job),
-    }
+    summary = row_of("TrainingJob", job)
     if job.is_damaged:
         return summary
     ended_ms = job.summary["ended_ms"]
@@ -106,13 +99,9 @@ def job_description(record: Record) -> dict[str, Any]:
     request = job.request
     return {
         **{member: request[member] for member in _ECHOED if member in request},
-        "TrainingJobName": job.name,
-        "TrainingJobArn": job.arn,
-        "TrainingJobStatus": str(job.status),
+        **row_of("TrainingJob", record),
         "SecondaryStatus": str(job.secondary_status),
         "SecondaryStatusTransitions": [_transition(t) for t in job.transitions],
-        "CreationTime": when(job.created_ms),
-        "LastModifiedTime": when(record.modified_ms),
         "AlgorithmSpecification": request["AlgorithmSpecification"],
         # AWS's SDKs read KmsKeyId without checking that it exists.
         "OutputDataConfig": {"KmsKeyId": "", **request["OutputDataConfig"]},

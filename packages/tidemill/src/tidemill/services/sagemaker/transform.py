@@ -6,9 +6,9 @@ from typing import Any
 from tidemill.control.transform.jobs import TransformJobs
 from tidemill.core.transform import TransformJob
 from tidemill.services.operations import Operations
-from tidemill.services.sagemaker.listing import arn_of, query_of, status_of
+from tidemill.services.sagemaker.listing import page_reply, query_of, row_of
 from tidemill.services.times import when
-from tidemill.store.records.base import Summary
+from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
 
 # Members of CreateTransformJob that DescribeTransformJob returns unchanged.
@@ -39,12 +39,11 @@ class TransformHandlers(Operations):
         return {"TransformJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
     async def describe_transform_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return transform_description(self._jobs.get(request["TransformJobName"]))
+        return transform_description(self._jobs.record(request["TransformJobName"]))
 
     async def list_transform_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
-        reply: dict[str, Any] = {"TransformJobSummaries": [_summary(job) for job in jobs]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply("TransformJobSummaries", [_summary(job) for job in jobs], token)
 
     async def stop_transform_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         await self._jobs.stop(request["TransformJobName"])
@@ -52,38 +51,28 @@ class TransformHandlers(Operations):
 
 
 def _summary(job: Summary) -> dict[str, Any]:
-    modified = {"LastModifiedTime": when(job.modified_ms)}
-    if not job.is_damaged:
-        return {**_state(job, job.summary), **modified}
-    return {
-        "TransformJobName": job.name,
-        "TransformJobArn": arn_of(job),
-        "TransformJobStatus": status_of(job),
-        "CreationTime": when(job.created_ms),
-        **modified,
-    }
+    return {**row_of("TransformJob", job), **({} if job.is_damaged else _end(job.summary))}
 
 
-def transform_description(job: TransformJob) -> dict[str, Any]:
+def transform_description(record: Record) -> dict[str, Any]:
     """Return the description of a transform job.
 
     Args:
-        job: The job.
+        record: The stored job.
     """
+    job = TransformJob.from_document(record.document)
     return {
         **{member: job.request[member] for member in _ECHOED if member in job.request},
-        **_state(job, job.to_summary()),
+        **row_of("TransformJob", record, changes=False),
         **({"TransformStartTime": when(job.started_ms)} if job.started_ms else {}),
+        **_end(job.to_summary()),
     }
 
 
-def _state(job: TransformJob | Summary, summary: Mapping[str, Any]) -> dict[str, Any]:
-    ended_ms, failure_reason = summary["ended_ms"], summary["failure_reason"]
+def _end(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a job that has ended."""
+    ended_ms, reason = summary["ended_ms"], summary["failure_reason"]
     return {
-        "TransformJobName": job.name,
-        "TransformJobArn": summary["arn"],
-        "TransformJobStatus": str(job.status),
-        "CreationTime": when(job.created_ms),
         **({"TransformEndTime": when(ended_ms)} if ended_ms else {}),
-        **({"FailureReason": failure_reason} if failure_reason and ended_ms else {}),
+        **({"FailureReason": reason} if reason and ended_ms else {}),
     }

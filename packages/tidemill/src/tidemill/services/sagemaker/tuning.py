@@ -11,7 +11,7 @@ from tidemill.control.tuning.definition import Definition, definitions_of
 from tidemill.control.tuning.jobs import TuningJobs
 from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
 from tidemill.services.operations import Operations
-from tidemill.services.sagemaker.listing import arn_of, page_of_rows, query_of, status_of
+from tidemill.services.sagemaker.listing import page_of_rows, page_reply, query_of, row_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
@@ -40,13 +40,11 @@ class TuningHandlers(Operations):
         return {"HyperParameterTuningJobArn": (await self._jobs.create(request, tags=tags)).arn}
 
     async def describe_hyper_parameter_tuning_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        record = self._jobs.record(request["HyperParameterTuningJobName"])
-        return tuning_description(TuningJob.from_document(record.document), record)
+        return tuning_description(self._jobs.record(request["HyperParameterTuningJobName"]))
 
     async def list_hyper_parameter_tuning_jobs(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         jobs, token = await self._jobs.list(query_of(request))
-        reply: dict[str, Any] = {"HyperParameterTuningJobSummaries": [tuning_summary(job) for job in jobs]}
-        return reply | ({"NextToken": token} if token else {})
+        return page_reply("HyperParameterTuningJobSummaries", [tuning_summary(job) for job in jobs], token)
 
     async def list_training_jobs_for_hyper_parameter_tuning_job(
         self, request: dict[str, Any], context: Context
@@ -75,13 +73,13 @@ class TuningHandlers(Operations):
         return trials
 
 
-def tuning_description(job: TuningJob, record: Record) -> dict[str, Any]:
+def tuning_description(record: Record) -> dict[str, Any]:
     """Return the description of a tuning job.
 
     Args:
-        job: The job, with the present state of its trainings.
         record: The stored job.
     """
+    job = TuningJob.from_document(record.document)
     definitions = definitions_of(job)
     given = [
         # SDKs read ResourceConfig, and remove the name of the objective, without asking whether they are there.
@@ -93,10 +91,10 @@ def tuning_description(job: TuningJob, record: Record) -> dict[str, Any]:
     identical = job.request.get("WarmStartConfig", {}).get("WarmStartType") == "IdenticalDataAndAlgorithm"
     runtime_ms = (job.ended_ms or record.modified_ms) - job.created_ms
     return {
-        **_state(job, job.to_summary()),
+        **row_of("HyperParameterTuningJob", record),
+        **_counters(job.to_summary()),
         **{member: job.request[member] for member in _ECHOED if member in job.request},
         "HyperParameterTuningJobConfig": _config(job, trials_allowed(job, definitions)),
-        "LastModifiedTime": when(record.modified_ms),
         **({"TrainingJobDefinitions": given} if "TrainingJobDefinitions" in job.request else {}),
         **({"TrainingJobDefinition": given[0]} if "TrainingJobDefinition" in job.request else {}),
         **({"BestTrainingJob": _trial(job, best, definitions)} if best else {}),
@@ -152,33 +150,23 @@ def tuning_summary(job: Summary) -> dict[str, Any]:
     Args:
         job: The summary.
     """
-    modified = {"LastModifiedTime": when(job.modified_ms)}
-    if not job.is_damaged:
-        return {**_state(job, job.summary), **modified, "ResourceLimits": job.summary["limits"]}
-    return {
-        "HyperParameterTuningJobName": job.name,
-        "HyperParameterTuningJobArn": arn_of(job),
-        "HyperParameterTuningJobStatus": status_of(job),
-        "Strategy": "",
-        "CreationTime": when(job.created_ms),
-        "TrainingJobStatusCounters": {},
-        "ObjectiveStatusCounters": {},
-        **modified,
-    }
-
-
-def _state(job: TuningJob | Summary, summary: Mapping[str, Any]) -> dict[str, Any]:
+    summary = job.summary
     shown = {
-        "HyperParameterTuningJobName": job.name,
-        "HyperParameterTuningJobArn": summary["arn"],
-        "HyperParameterTuningJobStatus": str(job.status),
-        "CreationTime": when(job.created_ms),
-        "TrainingJobStatusCounters": summary["trainings"],
-        "ObjectiveStatusCounters": summary["objectives"],
+        **row_of("HyperParameterTuningJob", job),
+        **_counters({} if job.is_damaged else summary),
+        "Strategy": "" if job.is_damaged else summary["strategy"],
     }
-    if isinstance(job, Summary):
-        shown["Strategy"] = summary["strategy"]
-    return shown | ({"HyperParameterTuningEndTime": when(summary["ended_ms"])} if summary["ended_ms"] else {})
+    return shown if job.is_damaged else {**shown, "ResourceLimits": summary["limits"]}
+
+
+def _counters(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts of trainings, which a damaged record no longer knows, and the end."""
+    ended_ms = summary.get("ended_ms")
+    return {
+        "TrainingJobStatusCounters": summary.get("trainings", {}),
+        "ObjectiveStatusCounters": summary.get("objectives", {}),
+        **({"HyperParameterTuningEndTime": when(ended_ms)} if ended_ms else {}),
+    }
 
 
 def _sorted(trials: Sequence[TuningTrial], request: Mapping[str, Any]) -> list[TuningTrial]:
