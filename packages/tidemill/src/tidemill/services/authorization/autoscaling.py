@@ -8,46 +8,32 @@ from collections.abc import Mapping
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.core.scaling import target_arn
-from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.rule import Members, Rule, by_name, everything
+
+_SERVICE = "application-autoscaling"
 
 
-def _on_target(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        arn = target_arn(request["ResourceId"], request["ScalableDimension"], region=region)
-        return (Permission(f"application-autoscaling:{operation}", arn),)
-
-    return rule
-
-
-def _on_everything(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"application-autoscaling:{operation}", "*"),)
-
-
-def _on_tags(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"application-autoscaling:{operation}", request["ResourceARN"]),)
+def _target(request: Members, region: str) -> str:
+    return target_arn(request["ResourceId"], request["ScalableDimension"], region=region)
 
 
 def _register(request: Members, region: str) -> tuple[Permission, ...]:
     endpoint = request["ResourceId"].removeprefix("endpoint/").partition("/")[0]
-    changes = Permission(
-        "sagemaker:UpdateEndpointWeightsAndCapacities", sagemaker_arn("endpoint", endpoint, region=region)
+    target = _target(request, region)
+    needs = (
+        Permission(f"{_SERVICE}:RegisterScalableTarget", target),
+        Permission("sagemaker:UpdateEndpointWeightsAndCapacities", sagemaker_arn("endpoint", endpoint, region=region)),
     )
-    needs = (*_on_target("RegisterScalableTarget")(request, region), changes)
-    if not request.get("Tags"):
-        return needs
-    return (*needs, Permission("application-autoscaling:TagResource", needs[0].resource))
+    return (*needs, Permission(f"{_SERVICE}:TagResource", target)) if request.get("Tags") else needs
 
 
 AUTO_SCALING: Mapping[str, Rule] = {
     "RegisterScalableTarget": _register,
-    **{name: _on_target(name) for name in ("DeregisterScalableTarget", "PutScalingPolicy", "DeleteScalingPolicy")},
-    **{
-        name: _on_everything(name)
-        for name in (
-            *("DescribeScalableTargets", "DescribeScalingPolicies", "DescribeScalingActivities"),
-            "DescribeScheduledActions",
-        )
-    },
-    **{name: _on_tags(name) for name in ("ListTagsForResource", "TagResource", "UntagResource")},
+    **by_name(_SERVICE, _target, "DeregisterScalableTarget", "PutScalingPolicy", "DeleteScalingPolicy"),
+    **by_name(_SERVICE, everything, "DescribeScalableTargets", "DescribeScalingPolicies", "DescribeScalingActivities"),
+    **by_name(_SERVICE, everything, "DescribeScheduledActions"),
+    **by_name(
+        _SERVICE, lambda request, region: request["ResourceARN"], "ListTagsForResource", "TagResource", "UntagResource"
+    ),
 }
 """By operation."""

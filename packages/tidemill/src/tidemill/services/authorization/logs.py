@@ -8,11 +8,9 @@ from collections.abc import Mapping
 
 from tidemill.core.names import ACCOUNT_ID
 from tidemill.core.policy import Permission
-from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.rule import Members, Rule, by_name, everything
 from tidemill.services.logs.groups import group_named, group_of
 from tidemill.services.logs.querying import queried_groups
-
-_RETENTION = ("DeleteRetentionPolicy", "PutRetentionPolicy")
 
 
 def _stream(region: str, group: str, stream: str) -> str:
@@ -21,54 +19,34 @@ def _stream(region: str, group: str, stream: str) -> str:
     return f"arn:aws:logs:{region}:{ACCOUNT_ID}:log-group:{group}:log-stream:{stream}"
 
 
+def _group_prefix(request: Members, region: str) -> str:
+    return _stream(region, request.get("logGroupNamePrefix") or "", "")
+
+
+def _stream_prefix(request: Members, region: str) -> str:
+    return _stream(region, group_of(request, region=region), request.get("logStreamNamePrefix") or "")
+
+
+def _read(request: Members, region: str) -> str:
+    return _stream(region, group_of(request, region=region), request["logStreamName"])
+
+
 def _group(request: Members, region: str) -> str:
-    return group_of(request, region=region)
+    return _stream(region, request["logGroupName"], "")
 
 
-def _describe_groups(request: Members, region: str) -> tuple[Permission, ...]:
-    prefix = request.get("logGroupNamePrefix") or ""
-    return (Permission("logs:DescribeLogGroups", _stream(region, prefix, "")),)
+def _written(request: Members, region: str) -> str:
+    return _stream(region, request["logGroupName"], request["logStreamName"])
 
 
-def _describe_streams(request: Members, region: str) -> tuple[Permission, ...]:
-    prefix = request.get("logStreamNamePrefix") or ""
-    return (Permission("logs:DescribeLogStreams", _stream(region, _group(request, region), prefix)),)
+def _tagged(request: Members, region: str) -> str:
+    return _stream(region, group_named(request["resourceArn"], region=region), "")
 
 
 def _filter(request: Members, region: str) -> tuple[Permission, ...]:
+    group = group_of(request, region=region)
     names = request.get("logStreamNames") or [request.get("logStreamNamePrefix") or ""]
-    return tuple(Permission("logs:FilterLogEvents", _stream(region, _group(request, region), name)) for name in names)
-
-
-def _get(request: Members, region: str) -> tuple[Permission, ...]:
-    return (Permission("logs:GetLogEvents", _stream(region, _group(request, region), request["logStreamName"])),)
-
-
-def _on_group(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        return (Permission(f"logs:{operation}", _stream(region, request["logGroupName"], "")),)
-
-    return rule
-
-
-def _on_stream(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        return (Permission(f"logs:{operation}", _stream(region, request["logGroupName"], request["logStreamName"])),)
-
-    return rule
-
-
-def _on_tagged(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        return (
-            Permission(f"logs:{operation}", _stream(region, group_named(request["resourceArn"], region=region), "")),
-        )
-
-    return rule
-
-
-def _on_everything(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"logs:{operation}", "*"),)
+    return tuple(Permission("logs:FilterLogEvents", _stream(region, group, name)) for name in names)
 
 
 def _start_query(request: Members, region: str) -> tuple[Permission, ...]:
@@ -78,15 +56,16 @@ def _start_query(request: Members, region: str) -> tuple[Permission, ...]:
 
 
 LOGS: Mapping[str, Rule] = {
-    **{name: _on_group(name) for name in ("CreateLogGroup", "CreateLogStream", "DeleteLogGroup", *_RETENTION)},
-    **{name: _on_stream(name) for name in ("DeleteLogStream", "PutLogEvents")},
-    **{name: _on_tagged(name) for name in ("ListTagsForResource", "TagResource", "UntagResource")},
+    **by_name("logs", _group, "CreateLogGroup", "CreateLogStream", "DeleteLogGroup"),
+    **by_name("logs", _group, "DeleteRetentionPolicy", "PutRetentionPolicy"),
+    **by_name("logs", _written, "DeleteLogStream", "PutLogEvents"),
+    **by_name("logs", _tagged, "ListTagsForResource", "TagResource", "UntagResource"),
     "StartQuery": _start_query,
     # IAM has no resources for these.
-    **{name: _on_everything(name) for name in ("DescribeQueries", "GetQueryResults", "StopQuery")},
-    "DescribeLogGroups": _describe_groups,
-    "DescribeLogStreams": _describe_streams,
+    **by_name("logs", everything, "DescribeQueries", "GetQueryResults", "StopQuery"),
+    **by_name("logs", _group_prefix, "DescribeLogGroups"),
+    **by_name("logs", _stream_prefix, "DescribeLogStreams"),
     "FilterLogEvents": _filter,
-    "GetLogEvents": _get,
+    **by_name("logs", _read, "GetLogEvents"),
 }
 """By operation."""

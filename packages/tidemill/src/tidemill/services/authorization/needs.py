@@ -9,110 +9,61 @@ from tidemill.core.names import ACCOUNT_ID, kms_arn, role_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.autoscaling import AUTO_SCALING
 from tidemill.services.authorization.logs import LOGS
-from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.rule import Members, Resource, Rule, by_name, everything, needs, nothing
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import METRICS, RUNTIME, SAGEMAKER
 from tidemill.services.authorization.tidemill import TIDEMILL
 from tidemill.wire.exchange import Context
 
 
-def _on_everything(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        return (Permission(f"cloudwatch:{operation}", "*"),)
-
-    return rule
+def _user(request: Members, region: str) -> str:
+    return f"arn:aws:iam::{ACCOUNT_ID}:user/{request.get('UserName', '')}"
 
 
-def _on_user(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        return (Permission(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT_ID}:user/{request.get('UserName', '')}"),)
-
-    return rule
+def _role(request: Members, region: str) -> str:
+    return f"arn:aws:iam::{ACCOUNT_ID}:role/{request.get('RoleName', '')}"
 
 
-def _on_role(operation: str) -> Rule:
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        return (Permission(f"iam:{operation}", f"arn:aws:iam::{ACCOUNT_ID}:role/{request.get('RoleName', '')}"),)
-
-    return rule
+def _key(member: str) -> Resource:
+    return lambda request, region: kms_arn(request[member], region=region)
 
 
 # IAM has no resources for CloudWatch's operations: a policy allows all metrics or none.
 CLOUDWATCH: Mapping[str, Rule] = {
-    operation: _on_everything(operation)
-    for operation in (
-        *("GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricData"),
-        *("PutMetricAlarm", "DescribeAlarms", "DeleteAlarms"),
-    )
+    **by_name("cloudwatch", everything, "GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricData"),
+    **by_name("cloudwatch", everything, "PutMetricAlarm", "DescribeAlarms", "DeleteAlarms"),
 }
 
 IAM: Mapping[str, Rule] = {
-    "GetRole": _on_role("GetRole"),
-    "ListRoles": _on_role("ListRoles"),
-    **{
-        name: _on_role(name)
-        for name in (
-            *("CreateRole", "DeleteRole", "AttachRolePolicy", "DetachRolePolicy", "ListAttachedRolePolicies"),
-            *("PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy", "ListRolePolicies"),
-        )
-    },
-    "SimulateCustomPolicy": lambda request, region: (Permission("iam:SimulateCustomPolicy", "*"),),
-    "SimulatePrincipalPolicy": lambda request, region: (
-        Permission("iam:SimulatePrincipalPolicy", request["PolicySourceArn"]),
-    ),
+    **by_name("iam", _role, "GetRole", "ListRoles", "CreateRole", "DeleteRole"),
+    **by_name("iam", _role, "AttachRolePolicy", "DetachRolePolicy", "ListAttachedRolePolicies"),
+    **by_name("iam", _role, "PutRolePolicy", "GetRolePolicy", "DeleteRolePolicy", "ListRolePolicies"),
+    **by_name("iam", everything, "SimulateCustomPolicy"),
+    **by_name("iam", lambda request, region: request["PolicySourceArn"], "SimulatePrincipalPolicy"),
     # Only the owner of the service may call these, even if a policy allows more.
-    **{
-        name: _on_user(name)
-        for name in (
-            *(
-                "CreateAccessKey",
-                "DeleteAccessKey",
-                "ListAccessKeys",
-                "ListUsers",
-                "CreateUser",
-                "DeleteUser",
-                "GetUser",
-            ),
-            *("PutUserPolicy", "GetUserPolicy", "DeleteUserPolicy", "ListUserPolicies"),
-        )
-    },
+    **by_name("iam", _user, "CreateAccessKey", "DeleteAccessKey", "ListAccessKeys"),
+    **by_name("iam", _user, "ListUsers", "CreateUser", "DeleteUser", "GetUser"),
+    **by_name("iam", _user, "PutUserPolicy", "GetUserPolicy", "DeleteUserPolicy", "ListUserPolicies"),
 }
 
 STS: Mapping[str, Rule] = {
     # These need no permission, and no policy can deny them; GetSessionToken gives no new rights.
-    "GetCallerIdentity": lambda request, region: (),
-    "GetSessionToken": lambda request, region: (),
-    "AssumeRole": lambda request, region: (Permission("sts:AssumeRole", role_arn(request["RoleArn"])),),
+    "GetCallerIdentity": nothing,
+    "GetSessionToken": nothing,
+    **by_name("sts", lambda request, region: role_arn(request["RoleArn"]), "AssumeRole"),
 }
-
-
-def _kms(operation: str, *members: str) -> Rule:
-    """Return the rule of an operation on the keys and aliases that ``members`` name; without members, on all."""
-
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        arns = [kms_arn(request[member], region=region) for member in members] or ["*"]
-        return tuple(Permission(f"kms:{operation}", arn) for arn in arns)
-
-    return rule
-
 
 KMS: Mapping[str, Rule] = {
     # As on AWS, a new alias needs permission for the alias and for the key.
-    "CreateAlias": _kms("CreateAlias", "AliasName", "TargetKeyId"),
-    "CreateKey": _kms("CreateKey"),
-    "ListAliases": _kms("ListAliases"),
-    "ListKeys": _kms("ListKeys"),
-    **{
-        name: _kms(name, "KeyId") for name in ("DescribeKey", "GetKeyPolicy", "PutKeyPolicy", "DisableKey", "EnableKey")
-    },
-    **{name: _kms(name, "KeyId") for name in ("ScheduleKeyDeletion", "CancelKeyDeletion")},
+    "CreateAlias": needs("kms:CreateAlias", _key("AliasName"), _key("TargetKeyId")),
+    **by_name("kms", everything, "CreateKey", "ListAliases", "ListKeys"),
+    **by_name("kms", _key("KeyId"), "DescribeKey", "GetKeyPolicy", "PutKeyPolicy", "DisableKey", "EnableKey"),
+    **by_name("kms", _key("KeyId"), "ScheduleKeyDeletion", "CancelKeyDeletion"),
 }
 
 INSTANCES: Mapping[str, Rule] = {
     # Every job may report on its own instances with any role; the service checks the job's name.
-    "ReportInstance": lambda request, region: (),
-    "DeliverLog": lambda request, region: (),
-    "DeliverSamples": lambda request, region: (),
+    **dict.fromkeys(("ReportInstance", "DeliverLog", "DeliverSamples"), nothing),
 }
 
 NEEDS: Mapping[str, Mapping[str, Rule]] = {

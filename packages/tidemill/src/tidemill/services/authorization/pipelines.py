@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
-from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.rule import Members, Rule, by_name
 
 
 def _pipeline(operation: str) -> Rule:
@@ -28,10 +28,6 @@ def _pipeline(operation: str) -> Rule:
     return rule
 
 
-def _execution(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"sagemaker:{operation}", request.get("PipelineExecutionArn", "*")),)
-
-
 _OF_PIPELINES = (
     *("CreatePipeline", "DeletePipeline", "DescribePipeline", "ListPipelineExecutions", "ListPipelineVersions"),
     *("StartPipelineExecution", "UpdatePipeline"),
@@ -44,9 +40,7 @@ _OF_EXECUTIONS = (
 
 PIPELINES: Mapping[str, Rule] = {
     **{name: _pipeline(name) for name in _OF_PIPELINES},
-    **{name: _execution(name) for name in _OF_EXECUTIONS},
-    "ListPipelines": lambda request, region: (
-        Permission("sagemaker:ListPipelines", sagemaker_arn("pipeline", "*", region=region)),
-    ),
+    **by_name("sagemaker", lambda request, region: request.get("PipelineExecutionArn", "*"), *_OF_EXECUTIONS),
+    **by_name("sagemaker", lambda request, region: sagemaker_arn("pipeline", "*", region=region), "ListPipelines"),
 }
 """By operation."""

@@ -9,7 +9,7 @@ from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.core.registry import package_key
 from tidemill.services.authorization.pipelines import PIPELINES
-from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.rule import Members, Rule, by_name, everything
 from tidemill.wire.exchange import Context, Reply
 
 _KINDS = {
@@ -101,24 +101,16 @@ def _create_artifact(request: Members, region: str) -> tuple[Permission, ...]:
     return needs + ((Permission("sagemaker:AddTags", arn),) if request.get("Tags") else ())
 
 
-def _artifact(operation: str) -> Rule:
-    """Return the rule of an operation on an artifact that is named by its ARN, or by its Source."""
-
-    def rule(request: Members, region: str) -> tuple[Permission, ...]:
-        source = request.get("Source")
-        # The ARN of what the handler finds, which is not always the text that the request has.
-        name = request.get("ArtifactArn", "").rpartition("/")[2] or (artifact_id(source) if source else "*")
-        return (Permission(f"sagemaker:{operation}", _arn("artifact", name, region)),)
-
-    return rule
+def _artifact(request: Members, region: str) -> str:
+    """Return the ARN of an artifact that is named by its ARN, or by its Source."""
+    source = request.get("Source")
+    # The ARN of what the handler finds, which is not always the text that the request has.
+    name = request.get("ArtifactArn", "").rpartition("/")[2] or (artifact_id(source) if source else "*")
+    return _arn("artifact", name, region)
 
 
 def _ends(request: Members) -> list[str]:
     return list(dict.fromkeys((request["SourceArn"], request["DestinationArn"])))
-
-
-def _tags(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"sagemaker:{operation}", request["ResourceArn"]),)
 
 
 def _metrics_of(request: Members, region: str) -> tuple[Permission, ...]:
@@ -127,36 +119,39 @@ def _metrics_of(request: Members, region: str) -> tuple[Permission, ...]:
     return tuple(Permission("sagemaker:BatchGetMetrics", arn) for arn in arns)
 
 
-def _anything(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"sagemaker:{operation}", "*"),)
-
+_VERBS = {
+    "Endpoint": ("Delete", "Describe"),
+    "EndpointConfig": ("Delete", "Describe"),
+    "Experiment": ("Delete", "Describe", "Update"),
+    "HyperParameterTuningJob": ("Delete", "Describe", "Stop"),
+    "Model": ("Delete", "Describe"),
+    "ModelPackage": ("Delete", "Describe"),
+    "ModelPackageGroup": ("Delete", "Describe"),
+    "ProcessingJob": ("Delete", "Describe", "Stop"),
+    "TrainingJob": ("Delete", "Describe", "Stop", "Update"),
+    "TransformJob": ("Describe", "Stop"),
+    "Trial": ("Delete", "Describe", "Update"),
+    "TrialComponent": ("Delete", "Describe", "Update"),
+}
+"""By kind: the beginnings of the operations that need only the permission of their name for the resource they name."""
 
 SAGEMAKER: Mapping[str, Rule] = {
-    # Results are limited to what the caller may describe.
-    "Search": _anything("Search"),
-    **{operation: _anything(operation) for operation in EMPTY_LISTS},
-    "GetSearchSuggestions": _anything("GetSearchSuggestions"),
+    **{f"{verb}{kind}": _named(f"{verb}{kind}", kind) for kind, verbs in _VERBS.items() for verb in verbs},
+    **{f"List{kind}s": _list(f"List{kind}s", kind) for kind in _VERBS},
+    # Results of Search are limited to what the caller may describe.
+    **by_name("sagemaker", everything, "Search", "GetSearchSuggestions", *EMPTY_LISTS),
     "AssociateTrialComponent": _named("AssociateTrialComponent", "Trial", "TrialComponent"),
     "DisassociateTrialComponent": _named("DisassociateTrialComponent", "Trial", "TrialComponent"),
     "CreateExperiment": _create("CreateExperiment", "Experiment"),
     "CreateTrial": _create("CreateTrial", "Trial", "Experiment"),
     "CreateTrialComponent": _create("CreateTrialComponent", "TrialComponent"),
-    **{
-        f"{verb}{what}": _named(f"{verb}{what}", what)
-        for what in ("Experiment", "Trial", "TrialComponent")
-        for verb in ("Describe", "Update", "Delete")
-    },
-    **{f"List{what}s": _list(f"List{what}s", what) for what in ("Experiment", "Trial", "TrialComponent")},
     "CreateArtifact": _create_artifact,
-    "DescribeArtifact": _artifact("DescribeArtifact"),
-    "UpdateArtifact": _artifact("UpdateArtifact"),
-    "DeleteArtifact": _artifact("DeleteArtifact"),
-    "ListArtifacts": _anything("ListArtifacts"),
+    **by_name("sagemaker", _artifact, "DescribeArtifact", "UpdateArtifact", "DeleteArtifact"),
+    **by_name("sagemaker", everything, "ListArtifacts", "ListAssociations"),
     "AddAssociation": _given("AddAssociation", _ends),
     "DeleteAssociation": _given("DeleteAssociation", _ends),
-    "ListAssociations": _anything("ListAssociations"),
     **PIPELINES,
-    "AddTags": _tags("AddTags"),
+    **by_name("sagemaker", lambda request, region: request["ResourceArn"], "AddTags", "DeleteTags", "ListTags"),
     "CreateEndpoint": _create("CreateEndpoint", "Endpoint", "EndpointConfig"),
     "CreateEndpointConfig": _create("CreateEndpointConfig", "EndpointConfig", role="ExecutionRoleArn"),
     "BatchDescribeModelPackage": _given("BatchDescribeModelPackage", lambda request: request["ModelPackageArnList"]),
@@ -167,45 +162,12 @@ SAGEMAKER: Mapping[str, Rule] = {
     "CreateProcessingJob": _create("CreateProcessingJob", "ProcessingJob", role="RoleArn"),
     "CreateTrainingJob": _create("CreateTrainingJob", "TrainingJob", role="RoleArn"),
     "CreateTransformJob": _create("CreateTransformJob", "TransformJob", "Model"),
-    "DeleteEndpoint": _named("DeleteEndpoint", "Endpoint"),
-    "DeleteEndpointConfig": _named("DeleteEndpointConfig", "EndpointConfig"),
-    "DeleteHyperParameterTuningJob": _named("DeleteHyperParameterTuningJob", "HyperParameterTuningJob"),
-    "DeleteModel": _named("DeleteModel", "Model"),
-    "DeleteModelPackage": _named("DeleteModelPackage", "ModelPackage"),
-    "DeleteModelPackageGroup": _named("DeleteModelPackageGroup", "ModelPackageGroup"),
-    "DeleteProcessingJob": _named("DeleteProcessingJob", "ProcessingJob"),
-    "DeleteTags": _tags("DeleteTags"),
-    "DeleteTrainingJob": _named("DeleteTrainingJob", "TrainingJob"),
-    "DescribeEndpoint": _named("DescribeEndpoint", "Endpoint"),
-    "DescribeEndpointConfig": _named("DescribeEndpointConfig", "EndpointConfig"),
-    "DescribeHyperParameterTuningJob": _named("DescribeHyperParameterTuningJob", "HyperParameterTuningJob"),
-    "DescribeModel": _named("DescribeModel", "Model"),
-    "DescribeModelPackage": _named("DescribeModelPackage", "ModelPackage"),
-    "DescribeModelPackageGroup": _named("DescribeModelPackageGroup", "ModelPackageGroup"),
-    "DescribeProcessingJob": _named("DescribeProcessingJob", "ProcessingJob"),
-    "DescribeTrainingJob": _named("DescribeTrainingJob", "TrainingJob"),
-    "DescribeTransformJob": _named("DescribeTransformJob", "TransformJob"),
-    "ListEndpointConfigs": _list("ListEndpointConfigs", "EndpointConfig"),
-    "ListEndpoints": _list("ListEndpoints", "Endpoint"),
-    "ListModelPackageGroups": _list("ListModelPackageGroups", "ModelPackageGroup"),
-    "ListModelPackages": _list("ListModelPackages", "ModelPackage"),
-    "ListHyperParameterTuningJobs": _list("ListHyperParameterTuningJobs", "HyperParameterTuningJob"),
-    "ListModels": _list("ListModels", "Model"),
-    "ListProcessingJobs": _list("ListProcessingJobs", "ProcessingJob"),
-    "ListTags": _tags("ListTags"),
-    "ListTrainingJobs": _list("ListTrainingJobs", "TrainingJob"),
     "ListTrainingJobsForHyperParameterTuningJob": _named(
         "ListTrainingJobsForHyperParameterTuningJob", "HyperParameterTuningJob"
     ),
-    "ListTransformJobs": _list("ListTransformJobs", "TransformJob"),
-    "StopProcessingJob": _named("StopProcessingJob", "ProcessingJob"),
-    "StopHyperParameterTuningJob": _named("StopHyperParameterTuningJob", "HyperParameterTuningJob"),
-    "StopTrainingJob": _named("StopTrainingJob", "TrainingJob"),
-    "StopTransformJob": _named("StopTransformJob", "TransformJob"),
     "UpdateEndpoint": _named("UpdateEndpoint", "Endpoint", "EndpointConfig"),
     "UpdateEndpointWeightsAndCapacities": _named("UpdateEndpointWeightsAndCapacities", "Endpoint"),
-    "UpdateModelPackage": _given("UpdateModelPackage", lambda request: [request["ModelPackageArn"]]),
-    "UpdateTrainingJob": _named("UpdateTrainingJob", "TrainingJob"),
+    **by_name("sagemaker", lambda request, region: request["ModelPackageArn"], "UpdateModelPackage"),
 }
 """By operation."""
 

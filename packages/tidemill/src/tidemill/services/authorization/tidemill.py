@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.logs import LOGS
-from tidemill.services.authorization.rule import Members, Rule
+from tidemill.services.authorization.rule import Members, Rule, by_name, everything, nothing
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import SAGEMAKER
 
@@ -25,10 +25,6 @@ def _described(request: Members, region: str) -> tuple[Permission, ...]:
     """Return the permission to describe the job or endpoint that a request names."""
     kind = request["Kind"]
     return (Permission(f"sagemaker:{_DESCRIBE[kind]}", sagemaker_arn(kind, request["Name"], region=region)),)
-
-
-def _of_machine(operation: str) -> Rule:
-    return lambda request, region: (Permission(f"tidemill:{operation}", "*"),)
 
 
 _JOBS = {
@@ -54,28 +50,24 @@ def _read_log(request: Members, region: str) -> tuple[Permission, ...]:
 
 TIDEMILL: Mapping[str, Rule] = {
     # A session of the page has the rights of the key that asks for it, and no others.
-    "CreatePageToken": lambda request, region: (),
-    "DeletePageSessions": lambda request, region: (),
+    **dict.fromkeys(("CreatePageToken", "DeletePageSessions"), nothing),
     "PresignDownload": S3["GetObject"],
     "GetMetricPoints": SAGEMAKER["DescribeTrainingJob"],
     "GetInstanceSamples": _described,
     # Event files in S3 are shown only to who may read these objects.
     **dict.fromkeys(("ListScalars", "GetScalars"), SAGEMAKER["DescribeTrainingJob"]),
     # Every key may ask what runs; it learns of what it may describe, as from the next one.
-    "ListRunningInstances": lambda request, region: (),
+    "ListRunningInstances": nothing,
     # Every key may wait; it learns of what it may describe (`tidemill.services.page.changes`).
-    "WaitForChanges": lambda request, region: (),
+    "WaitForChanges": nothing,
     "ListArchive": S3["GetObject"],
     "ReadArchiveMember": S3["GetObject"],
-    **{name: _of_machine(name) for name in ("DescribeMachine", "ListEnvironments", "RunDoctor")},
+    **by_name("tidemill", everything, "DescribeMachine", "ListEnvironments", "RunDoctor"),
     "DescribeEndpointInstances": SAGEMAKER["DescribeEndpoint"],
     "DescribeServedModels": SAGEMAKER["DescribeEndpoint"],
     # The service refuses everybody but its owner, so that no policy can allow these (`services.page.ownership`).
-    "CreateMetricsToken": lambda request, region: (),
-    "ListMetricsTokens": lambda request, region: (),
-    "DeleteMetricsToken": lambda request, region: (),
-    "ListWebhooks": lambda request, region: (),
-    "TestWebhook": lambda request, region: (),
+    **dict.fromkeys(("CreateMetricsToken", "ListMetricsTokens", "DeleteMetricsToken"), nothing),
+    **dict.fromkeys(("ListWebhooks", "TestWebhook"), nothing),
     # Limited to the jobs that the caller may describe.
     "ListJobs": _list_jobs,
     "DescribeJob": _describe_job,
