@@ -24,7 +24,8 @@ from tidemill.control.training.jobs import Training
 from tidemill.control.training.plan import instances_of
 from tidemill.core.clock import SystemClock
 from tidemill.core.instances import InstanceRef, StreamName
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
+from tidemill.core.jobs import JobStatus
+from tidemill.core.training import SecondaryStatus, TrainingJob
 from tidemill.errors import (
     CapacityError,
     LaunchError,
@@ -379,7 +380,7 @@ def test_a_job_whose_files_do_not_fit_on_the_disk_waits_for_room(
         stage.planner.failure = full_disk(wrapped=wrapped)
         ref = await stage.create()
         await stage.until(lambda: stage.planner.plans >= 3)
-        assert stage.training.get("digits").status is TrainingStatus.IN_PROGRESS
+        assert stage.training.get("digits").status is JobStatus.IN_PROGRESS
         stage.planner.failure = None
         await stage.until(lambda: ref in stage.executor.launches)
         await stage.driver.close()
@@ -422,7 +423,7 @@ def test_a_slot_is_released_when_the_store_refuses_the_write(
         await stage.until(lambda: first in stage.executor.launches)
         second = await stage.create("second")
         await stage.reaches(SecondaryStatus.PENDING, "second")
-        refused = stage.refuse_once(lambda job: job.name == "second" and job.status is TrainingStatus.IN_PROGRESS)
+        refused = stage.refuse_once(lambda job: job.name == "second" and job.status is JobStatus.IN_PROGRESS)
         stage.executor.end(first)
         stage.wake(first)
         await stage.until(lambda: second in stage.executor.launches)
@@ -529,7 +530,7 @@ def test_a_job_on_spot_instances_starts_no_attempt_when_its_time_is_over(make_st
         return await stage.reaches(SecondaryStatus.MAX_WAIT_TIME_EXCEEDED)
 
     job = asyncio.run(run())
-    assert job.status is TrainingStatus.STOPPED
+    assert job.status is JobStatus.STOPPED
     assert job.attempt == 1
 
 
@@ -580,7 +581,7 @@ def test_a_waiting_job_is_stopped_without_ever_running(make_stage: MakeStage) ->
         await stage.driver.close()
         return job
 
-    assert asyncio.run(run()).status is TrainingStatus.STOPPED
+    assert asyncio.run(run()).status is JobStatus.STOPPED
 
 
 def test_a_stop_is_sent_once_and_a_script_that_fails_meanwhile_is_stopped_not_failed(make_stage: MakeStage) -> None:
@@ -590,7 +591,7 @@ def test_a_stop_is_sent_once_and_a_script_that_fails_meanwhile_is_stopped_not_fa
         await stage.until(lambda: ref in stage.executor.launches)
         await stage.training.stop("digits")
         await stage.until(lambda: bool(stage.executor.stops))
-        assert stage.training.get("digits").status is TrainingStatus.STOPPING
+        assert stage.training.get("digits").status is JobStatus.STOPPING
         stage.executor.report(ref, "Training")
         stage.wake(ref)
         stage.executor.end(ref, InstanceOutcome.FAILED, "AlgorithmError: exit 1")

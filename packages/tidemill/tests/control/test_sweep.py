@@ -14,8 +14,9 @@ from tidemill.control.sweep import clean_up, find_leftovers
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, Instance, Variant
 from tidemill.core.instances import InstanceRef, StreamName
+from tidemill.core.jobs import JobStatus
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.core.transform import TransformJob
 from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata, records
@@ -164,8 +165,8 @@ def test_a_job_that_is_finished_is_not_looked_at(start: Start) -> None:
 
 def test_ended_transform_jobs_are_cleaned_up_and_running_ones_are_not(start: Start) -> None:
     for name, job_id, status in (
-        ("ended", "00aa", TransformStatus.COMPLETED),
-        ("running", "00bb", TransformStatus.IN_PROGRESS),
+        ("ended", "00aa", JobStatus.COMPLETED),
+        ("running", "00bb", JobStatus.IN_PROGRESS),
     ):
         job = TransformJob(
             name=name, arn="arn", job_id=job_id, request={}, model={}, created_ms=1, log_streams=("s",), status=status

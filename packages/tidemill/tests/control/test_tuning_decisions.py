@@ -10,8 +10,8 @@ from tidemill.control.tuning.admission import check_search, check_tuning_request
 from tidemill.control.tuning.completion import decision_on, not_improving
 from tidemill.control.tuning.definition import definitions_of, trial_name
 from tidemill.control.tuning.early_stopping import hyperband_stops, median_stops
-from tidemill.core.training import TrainingStatus
-from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
+from tidemill.core.jobs import JobStatus
+from tidemill.core.tuning import TuningJob, TuningTrial
 from tidemill.errors import ValidationException
 
 CONFIG: dict[str, Any] = {
@@ -39,7 +39,7 @@ def job(values: Sequence[float | None] = (), *, running: int = 0, failure: str =
             definition=0,
             hyperparameters={},
             created_ms=number,
-            status=TrainingStatus.FAILED if value is None else TrainingStatus.COMPLETED,
+            status=JobStatus.FAILED if value is None else JobStatus.COMPLETED,
             ended_ms=number,
             value=value,
             failure_reason=failure if value is None else "",
@@ -80,7 +80,7 @@ def test_a_search_ends_with_its_limits_and_criteria() -> None:
 def test_a_search_in_which_nothing_succeeds_fails_after_five_trainings() -> None:
     assert decided(job([None] * 4, running=1, failure="AlgorithmError: x")) is None
     status, reason = decided(job([None] * 5, running=1, failure="AlgorithmError: x")) or ("", "")
-    assert status == TuningStatus.FAILED and "after 5 attempts" in reason and "AlgorithmError: x" in reason
+    assert status == JobStatus.FAILED and "after 5 attempts" in reason and "AlgorithmError: x" in reason
     assert decided(job([None, None, 1.0, None, None, None])) is None
     counters = job([None, 1.0], running=1, failure="InternalServerError: disk").training_counters()
     assert counters == {"Completed": 1, "InProgress": 1, "RetryableError": 1, "NonRetryableError": 0, "Stopped": 0}

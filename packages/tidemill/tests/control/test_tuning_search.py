@@ -22,7 +22,7 @@ from tidemill.control.tuning.search import (
     random_point,
     texts_at,
 )
-from tidemill.core.training import TrainingStatus
+from tidemill.core.jobs import JobStatus
 from tidemill.core.tuning import TuningTrial
 
 
@@ -35,7 +35,7 @@ def ranges(**kinds: Any) -> tuple[Range, ...]:
 
 
 def trial(number: int, hyperparameters: Mapping[str, str], value: float | None) -> TuningTrial:
-    status = TrainingStatus.IN_PROGRESS if value is None else TrainingStatus.COMPLETED
+    status = JobStatus.IN_PROGRESS if value is None else JobStatus.COMPLETED
     return TuningTrial(
         name=f"t-{number}", definition=0, hyperparameters=hyperparameters, created_ms=0, status=status, value=value
     )
@@ -107,7 +107,7 @@ def test_the_model_learns_only_from_trials_in_its_ranges_that_did_not_fail() -> 
         trial(1, {"x": "3"}, 1.0),
         trial(2, {"y": "0.5"}, 1.0),
         TuningTrial(
-            name="t-4", definition=0, hyperparameters={"x": "0"}, created_ms=0, status=TrainingStatus.FAILED, value=9.0
+            name="t-4", definition=0, hyperparameters={"x": "0"}, created_ms=0, status=JobStatus.FAILED, value=9.0
         ),
     ]
     running = trial(3, {"x": "0.5"}, None)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus
+from tidemill.core.jobs import JobStatus
+from tidemill.core.training import SecondaryStatus, TrainingJob
 
 
 def new_job() -> TrainingJob:
@@ -33,7 +34,7 @@ def test_entering_a_state_closes_the_one_before() -> None:
         (SecondaryStatus.TRAINING, None),
     ]
     ended = job.enter(SecondaryStatus.COMPLETED, at_ms=3000, message="Done")
-    assert ended.status is TrainingStatus.COMPLETED
+    assert ended.status is JobStatus.COMPLETED
     assert ended.ended_ms == 3000
     assert ended.transitions[-1].ended_ms == 3000
 

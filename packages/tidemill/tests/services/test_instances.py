@@ -67,7 +67,7 @@ def test_a_report_in_time_renews_the_lease_although_a_thread_is_free_only_after_
         launch = asyncio.create_task(asyncio.to_thread(busy.wait))
         instances.add(SPEC)
         now_s += LEASE_S * 0.6
-        reported = asyncio.create_task(service.report(report, CONTEXT))
+        reported = asyncio.create_task(service.report_instance(report, CONTEXT))
         await asyncio.sleep(0)  # the report has arrived
         now_s += LEASE_S * 0.6  # the first lease ends meanwhile
         busy.set()

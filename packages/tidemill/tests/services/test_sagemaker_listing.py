@@ -13,8 +13,9 @@ from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import endpoint_record, resource_record
 from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
+from tidemill.core.jobs import JobStatus
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.core.transform import TransformJob
 from tidemill.store.records.base import Record
 
 # Operation, member of the reply, and member of an item with its name.
@@ -43,7 +44,7 @@ def transform_job(name: str, at_ms: int) -> Record:
         name=name, arn=f"arn:{name}", job_id="0", request={}, model={}, created_ms=at_ms, log_streams=()
     )
     if at_ms // 1000 % 3 == 0:
-        made = made.decide(TransformStatus.FAILED, failure_reason="no memory").end(at_ms=at_ms)
+        made = made.decide(JobStatus.FAILED, failure_reason="no memory").end(at_ms=at_ms)
     return TRANSFORM.write(made)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.control.resources import TUNING_JOB
 from tidemill.control.tuning.definition import definitions_of, trial_name
-from tidemill.core.tuning import TuningStatus
+from tidemill.core.jobs import JobStatus
 from tidemill.services.sagemaker.state_changes import state_change
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
@@ -92,7 +92,7 @@ def test_a_request_whose_trainings_could_not_run_is_refused(
 
 
 async def _end(stage: Any, name: str) -> None:
-    await stage.tuning.update(name, lambda job: replace(job.decide(TuningStatus.STOPPED), status=TuningStatus.STOPPED))
+    await stage.tuning.update(name, lambda job: replace(job.decide(JobStatus.STOPPED), status=JobStatus.STOPPED))
 
 
 def test_a_warm_start_reads_the_metrics_of_its_parent_from_the_log(

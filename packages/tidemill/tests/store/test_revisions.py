@@ -19,8 +19,9 @@ from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import ENDPOINT_CONFIG, MODEL, endpoint_record, resource_record
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Resource
+from tidemill.core.jobs import JobStatus
 from tidemill.core.training import SecondaryStatus, TrainingJob
-from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.core.transform import TransformJob
 from tidemill.errors import ConfigurationError, StateCorrupt
 from tidemill.store.database import revisions
 from tidemill.store.database.base import stored_secret
@@ -158,7 +159,7 @@ def test_records_of_a_release_without_summaries_get_those_that_this_release_writ
     job = TrainingJob(name="a", arn="arn:a", job_id="0a", request={}, created_ms=5, log_streams=("a/algo-1",))
     ended = job.enter(SecondaryStatus.STARTING, at_ms=6, message="").enter(SecondaryStatus.FAILED, at_ms=7, message="")
     transform = TransformJob(name="t", arn="arn:t", job_id="0b", request={}, model={}, created_ms=5, log_streams=())
-    failed = transform.decide(TransformStatus.FAILED, failure_reason="no memory").end(at_ms=9)
+    failed = transform.decide(JobStatus.FAILED, failure_reason="no memory").end(at_ms=9)
     stored = [
         TRAINING.write(job.enter(SecondaryStatus.STARTING, at_ms=6, message="")),
         TRAINING.write(replace(ended, name="b", arn="arn:b")),

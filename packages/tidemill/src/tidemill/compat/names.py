@@ -10,82 +10,56 @@ def _of(module: str, *names: str) -> dict[str, str]:
     return {name: f"tidemill.sdk.{module}:{name}" for name in names}
 
 
-_ESTIMATOR = {"TensorFlow": "tidemill.sdk:TensorFlow"}
-_INPUTS = {
-    "ShuffleConfig": "tidemill.sdk:ShuffleConfig",
-    "TrainingInput": "tidemill.sdk:TrainingInput",
-    "s3_input": "tidemill.sdk:s3_input",
-}
-_MODEL = {
-    "TensorFlowModel": "tidemill.sdk:TensorFlowModel",
-    "TensorFlowPredictor": "tidemill.sdk:TensorFlowPredictor",
-}
-_COMPILER = {"TrainingCompilerConfig": "tidemill.sdk:TrainingCompilerConfig"}
-_DESERIALIZERS_OF_VERSION_1 = ("BytesDeserializer", "StreamDeserializer", "StringDeserializer")
+def _top(*names: str) -> dict[str, str]:
+    return {name: f"tidemill.sdk:{name}" for name in names}
+
+
+_ESTIMATOR = _top("TensorFlow")
+_INPUTS = _top("ShuffleConfig", "TrainingInput", "s3_input")
+_MODEL = _top("TensorFlowModel", "TensorFlowPredictor")
+_COMPILER = _top("TrainingCompilerConfig")
 _PREDICTOR = {
-    "Predictor": "tidemill.sdk:Predictor",
+    **_top("Predictor"),
     "RealTimePredictor": "tidemill.sdk:Predictor",
-    **{name: f"tidemill.sdk.serializers:{name}" for name in _DESERIALIZERS_OF_VERSION_1},
-    "csv_deserializer": "tidemill.sdk.serializers:csv_deserializer",
-    "csv_serializer": "tidemill.sdk.serializers:csv_serializer",
-    "json_deserializer": "tidemill.sdk.serializers:json_deserializer",
-    "json_serializer": "tidemill.sdk.serializers:json_serializer",
-    "npy_serializer": "tidemill.sdk.serializers:npy_serializer",
-    "numpy_deserializer": "tidemill.sdk.serializers:numpy_deserializer",
+    **_of("serializers", "BytesDeserializer", "StreamDeserializer", "StringDeserializer"),
+    **_of("serializers", "csv_deserializer", "csv_serializer", "json_deserializer", "json_serializer"),
+    **_of("serializers", "npy_serializer", "numpy_deserializer"),
 }
-_SERIALIZERS = {
-    name: f"tidemill.sdk.serializers:{name}"
-    for name in (
-        *("BaseSerializer", "CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer"),
-        *("NumpySerializer", "SimpleBaseSerializer", "StringSerializer"),
-    )
-}
-_DESERIALIZERS = {
-    name: f"tidemill.sdk.serializers:{name}"
-    for name in (
-        *("BaseDeserializer", "BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "JSONLinesDeserializer"),
-        *("NumpyDeserializer", "SimpleBaseDeserializer", "StreamDeserializer", "StringDeserializer"),
-    )
-}
-_PACKAGE = {name: f"tidemill.sdk:{name}" for name in ("Model", "ModelPackage")}
-_TRANSFORMER = {"Transformer": "tidemill.sdk:Transformer"}
-_CAPTURE = {"DataCaptureConfig": "tidemill.sdk:DataCaptureConfig"}
-_ASYNC = {name: f"tidemill.sdk:{name}" for name in ("AsyncInferenceConfig", "AsyncInferenceResponse", "WaiterConfig")}
-_SERVERLESS = {"ServerlessInferenceConfig": "tidemill.sdk:ServerlessInferenceConfig"}
+_SERIALIZERS = _of(
+    "serializers",
+    *("BaseSerializer", "CSVSerializer", "IdentitySerializer", "JSONLinesSerializer", "JSONSerializer"),
+    *("NumpySerializer", "SimpleBaseSerializer", "StringSerializer"),
+)
+_DESERIALIZERS = _of(
+    "serializers",
+    *("BaseDeserializer", "BytesDeserializer", "CSVDeserializer", "JSONDeserializer", "JSONLinesDeserializer"),
+    *("NumpyDeserializer", "SimpleBaseDeserializer", "StreamDeserializer", "StringDeserializer"),
+)
+_PACKAGE = _top("Model", "ModelPackage")
+_TRANSFORMER = _top("Transformer")
+_CAPTURE = _top("DataCaptureConfig")
+_ASYNC = _top("AsyncInferenceConfig", "AsyncInferenceResponse", "WaiterConfig")
+_SERVERLESS = _top("ServerlessInferenceConfig")
 _PROCESSORS = {
-    **{
-        name: f"tidemill.sdk:{name}"
-        for name in ("FrameworkProcessor", "ProcessingInput", "ProcessingJob", "ProcessingOutput", "Processor")
-    },
-    "ScriptProcessor": "tidemill.sdk:ScriptProcessor",
+    **_top("FrameworkProcessor", "ProcessingInput", "ProcessingJob", "ProcessingOutput", "Processor"),
+    **_top("ScriptProcessor"),
     **_of("processing", "RunArgs"),
 }
-_SESSION = {
-    "Session": "tidemill.sdk:Session",
-    "get_execution_role": "tidemill.sdk:get_execution_role",
-}
-_LOCAL = {"LocalSession": "tidemill.sdk:LocalSession"}
-
-_PARAMETERS = {
-    name: f"tidemill.sdk:{name}" for name in ("CategoricalParameter", "ContinuousParameter", "IntegerParameter")
-}
+_SESSION = _top("Session", "get_execution_role")
+_LOCAL = _top("LocalSession")
+_PARAMETERS = _top("CategoricalParameter", "ContinuousParameter", "IntegerParameter")
 _TUNER = {
-    **{
-        name: f"tidemill.sdk:{name}"
-        for name in (
-            *("HyperbandStrategyConfig", "HyperparameterTuner", "StrategyConfig", "TuningJobCompletionCriteriaConfig"),
-            *("WarmStartConfig", "WarmStartTypes"),
-        )
-    },
+    **_top("HyperbandStrategyConfig", "HyperparameterTuner", "StrategyConfig", "TuningJobCompletionCriteriaConfig"),
+    **_top("WarmStartConfig", "WarmStartTypes"),
     **_PARAMETERS,
     **_of("tuner", "create_identical_dataset_and_algorithm_tuner", "create_transfer_learning_tuner"),
 }
 _ANALYTICS = {
-    "HyperparameterTuningJobAnalytics": "tidemill.sdk:HyperparameterTuningJobAnalytics",
+    **_top("HyperparameterTuningJobAnalytics"),
     **_of("analytics", "ExperimentAnalytics", "TrainingJobAnalytics"),
 }
 _ESTIMATORS = {
-    "Estimator": "tidemill.sdk.generic_estimator:Estimator",
+    **_of("generic_estimator", "Estimator"),
     "EstimatorBase": "tidemill.sdk:TensorFlow",
     "Framework": "tidemill.sdk:TensorFlow",
 }
@@ -163,27 +137,26 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.estimator": _ESTIMATORS,
     "sagemaker.exceptions": {"UnexpectedStatusException": "tidemill.errors:JobFailed"},
     "sagemaker.image_uris": _of("image_uris", "retrieve"),
-    "sagemaker.content_types": {
-        name: f"tidemill.sdk.content_types:{name}"
-        for name in ("CONTENT_TYPE_CSV", "CONTENT_TYPE_JSON", "CONTENT_TYPE_NPY", "CONTENT_TYPE_OCTET_STREAM")
-    },
+    "sagemaker.content_types": _of(
+        "content_types", "CONTENT_TYPE_CSV", "CONTENT_TYPE_JSON", "CONTENT_TYPE_NPY", "CONTENT_TYPE_OCTET_STREAM"
+    ),
     "sagemaker.deserializers": _DESERIALIZERS,
-    "sagemaker.experiments": {"Run": "tidemill.sdk:Run", "load_run": "tidemill.sdk:load_run"},
-    "sagemaker.experiments.run": {name: f"tidemill.sdk:{name}" for name in ("Run", "list_runs", "load_run")},
+    "sagemaker.experiments": _top("Run", "load_run"),
+    "sagemaker.experiments.run": _top("Run", "list_runs", "load_run"),
     "sagemaker.inputs": {**_INPUTS, **_of("inputs", "CreateModelInput", "TransformInput")},
-    "sagemaker.instance_group": {"InstanceGroup": "tidemill.sdk:InstanceGroup"},
+    "sagemaker.instance_group": _top("InstanceGroup"),
     "sagemaker.local": {**_LOCAL, "LocalSagemakerSession": "tidemill.sdk:LocalSession"},
     "sagemaker.local.local_session": _LOCAL,
-    "sagemaker.metadata_properties": {"MetadataProperties": "tidemill.sdk:MetadataProperties"},
+    "sagemaker.metadata_properties": _top("MetadataProperties"),
     "sagemaker.model": _PACKAGE,
-    "sagemaker.model_metrics": {name: f"tidemill.sdk:{name}" for name in ("MetricsSource", "ModelMetrics")},
+    "sagemaker.model_metrics": _top("MetricsSource", "ModelMetrics"),
     "sagemaker.model_monitor": _CAPTURE,
     "sagemaker.model_monitor.data_capture_config": _CAPTURE,
     "sagemaker.multidatamodel": _of("multi_data_model", "MultiDataModel"),
     "sagemaker.parameter": _PARAMETERS,
-    "sagemaker.network": {"NetworkConfig": "tidemill.sdk:NetworkConfig"},
+    "sagemaker.network": _top("NetworkConfig"),
     "sagemaker.predictor": _PREDICTOR,
-    "sagemaker.predictor_async": {"AsyncPredictor": "tidemill.sdk:AsyncPredictor"},
+    "sagemaker.predictor_async": _top("AsyncPredictor"),
     "sagemaker.processing": _PROCESSORS,
     "sagemaker.s3": _S3,
     "sagemaker.s3_utils": {name: _S3[name] for name in ("parse_s3_url", "s3_path_join")},
@@ -191,24 +164,17 @@ MODULES: Mapping[str, Mapping[str, str]] = {
     "sagemaker.serverless": _SERVERLESS,
     "sagemaker.serverless.serverless_inference_config": _SERVERLESS,
     "sagemaker.session": {**_SESSION, **_INPUTS, **_of("hosting", "production_variant")},
-    "sagemaker.sklearn": {"SKLearnProcessor": "tidemill.sdk:SKLearnProcessor"},
-    "sagemaker.sklearn.processing": {"SKLearnProcessor": "tidemill.sdk:SKLearnProcessor"},
-    "sagemaker.tensorflow": {
-        **_ESTIMATOR,
-        **_MODEL,
-        **_COMPILER,
-        "TensorFlowProcessor": "tidemill.sdk:TensorFlowProcessor",
-    },
+    "sagemaker.sklearn": _top("SKLearnProcessor"),
+    "sagemaker.sklearn.processing": _top("SKLearnProcessor"),
+    "sagemaker.tensorflow": {**_ESTIMATOR, **_MODEL, **_COMPILER, **_top("TensorFlowProcessor")},
     "sagemaker.tensorflow.estimator": _ESTIMATOR,
     "sagemaker.tensorflow.model": _MODEL,
-    "sagemaker.tensorflow.predictor": {
-        name: f"tidemill.sdk.tensorflow_serializers:{name}"
-        for name in (
-            *("tf_csv_serializer", "tf_deserializer", "tf_json_deserializer", "tf_json_serializer"),
-            "tf_serializer",
-        )
-    },
-    "sagemaker.tensorflow.processing": {"TensorFlowProcessor": "tidemill.sdk:TensorFlowProcessor"},
+    "sagemaker.tensorflow.predictor": _of(
+        "tensorflow_serializers",
+        *("tf_csv_serializer", "tf_deserializer", "tf_json_deserializer", "tf_json_serializer"),
+        "tf_serializer",
+    ),
+    "sagemaker.tensorflow.processing": _top("TensorFlowProcessor"),
     "sagemaker.tensorflow.serving": {
         "Model": "tidemill.sdk:TensorFlowModel",
         "Predictor": "tidemill.sdk:TensorFlowPredictor",

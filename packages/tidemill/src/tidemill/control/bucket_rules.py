@@ -70,9 +70,6 @@ class BucketRules:
 
         A bucket may be deleted after that, so the transaction that stores an object in it checks again.
 
-        Args:
-            bucket: Name of the bucket.
-
         Raises:
             NoSuchBucket: If there is none.
         """
@@ -130,7 +127,6 @@ class BucketRules:
         """Replace the default encryption of a bucket.
 
         Args:
-            bucket: Name of the bucket.
             encryption: What new objects show; None to remove it.
 
         Raises:
@@ -152,7 +148,6 @@ class BucketRules:
         """Remove the rules of a bucket that was created at a time and does not exist any more.
 
         Args:
-            bucket: Name of the bucket.
             created_ms: Milliseconds since the epoch.
         """
         await self._write(self._records.delete(_RULES, _name(bucket, created_ms)))

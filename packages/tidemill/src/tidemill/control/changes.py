@@ -97,7 +97,6 @@ class ChangeFeed:
             token: Token of an earlier answer. None answers at once, without changes.
             looks_at: Whether the viewer looks at something. Quick.
             may_see: Whether the viewer may know of it; only called for what it looks at.
-            timeout_s: Longest wait in seconds.
 
         Returns:
             No changes after the longest wait, or when the service is about to end.

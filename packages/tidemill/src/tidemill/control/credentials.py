@@ -55,7 +55,6 @@ class Credentials:
 
     Args:
         user: The owner's pair, created at the first start of the service.
-        records: Stores all other keys.
         clock: Provides the time for their expiry.
         roles: The policies that limit assumed roles. Default: the settings name none.
     """

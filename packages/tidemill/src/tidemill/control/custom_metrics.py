@@ -57,12 +57,7 @@ class Put:
 
 
 class CustomMetrics:
-    """Keeps metrics and alarms.
-
-    Args:
-        records: Stores them.
-        clock: Provides the time.
-    """
+    """Keeps metrics and alarms."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records

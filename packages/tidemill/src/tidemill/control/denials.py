@@ -42,11 +42,7 @@ class _Denial:
 
 
 class Denials:
-    """The denials of jobs that have not ended.
-
-    Args:
-        clock: Provides the current time.
-    """
+    """The denials of jobs that have not ended."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records

@@ -41,8 +41,6 @@ class Hosting:
 
     Args:
         records: Stores models, configurations and endpoints.
-        region: Region in ARNs.
-        clock: Provides the current time.
         wake: Called with a new or changed endpoint.
         frameworks: Selects the environments of endpoints. Default: without the setting ``images``.
     """
@@ -260,7 +258,6 @@ class Hosting:
 
         Args:
             kind: `MODEL` or `ENDPOINT_CONFIG`.
-            name: Name of the resource.
         """
         return Resource.from_document(self.record(kind, name).document)
 

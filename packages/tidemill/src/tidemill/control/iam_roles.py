@@ -57,12 +57,7 @@ class IamRole:
 
 
 class IamRoles:
-    """Creates, changes and finds roles.
-
-    Args:
-        records: Stores them.
-        clock: Provides creation times.
-    """
+    """Creates, changes and finds roles."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records

@@ -134,7 +134,6 @@ class Invoker:
 
         Args:
             path: Path of the model's server.
-            timeout_s: Longest wait in seconds.
         """
         head = f"GET {path} HTTP/1.1\r\nhost: endpoint\r\n\r\n"
         return await self._send(head.encode(), timeout_s=timeout_s)

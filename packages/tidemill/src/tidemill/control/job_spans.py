@@ -40,7 +40,6 @@ def job_spans(job: TrainingJob | TransformJob, *, kind: str) -> Iterator[Span]:
     """Yield the spans of a job that has ended: its phases, then itself.
 
     Args:
-        job: The job.
         kind: Kind of its record, e.g. ``training-job``.
     """
     context = trace_of(job)

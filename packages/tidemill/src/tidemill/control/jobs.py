@@ -95,7 +95,6 @@ class Jobs(Generic[J]):
     """The stored jobs of one kind.
 
     Args:
-        records: Stores the jobs.
         kind: `TRAINING`, `PROCESSING`, `TRANSFORM` or `TUNING`.
     """
 
@@ -116,9 +115,6 @@ class Jobs(Generic[J]):
 
     def get(self, name: str) -> J:
         """Return a job; raises the errors of `record`.
-
-        Args:
-            name: Name of the job.
 
         Raises:
             ValidationException: If there is none, as on SageMaker.
@@ -186,7 +182,6 @@ class Jobs(Generic[J]):
         """Change a job and related records in one commit; return the stored job.
 
         Args:
-            name: Name of the job.
             change: Returns the changed job, or the same object if nothing changes.
             also: Makes further changes in the same commit. Default: none.
 
@@ -223,10 +218,6 @@ class AcceptedJobs(Jobs[J], ABC):
     """The jobs of one kind as clients stop and delete them. Subclasses create them.
 
     Args:
-        records: Stores the jobs.
-        kind: Their kind.
-        region: Region in ARNs.
-        clock: Provides the current time.
         wake: Called with the name of a new or changed job.
     """
 

@@ -77,8 +77,6 @@ class KmsKeys:
 
     Args:
         records: Stores keys and aliases.
-        region: Region in ARNs.
-        clock: Provides creation times.
     """
 
     def __init__(self, records: RecordStore, *, region: str, clock: Clock) -> None:

@@ -31,7 +31,6 @@ class MetricsTokens:
 
     Args:
         records: Stores their hashes.
-        clock: Provides creation times.
     """
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:

@@ -58,7 +58,6 @@ class PageSessions:
     """Creates, finds and ends sessions of browsers.
 
     Args:
-        records: Stores them.
         credentials: Finds the keys as which they act.
         clock: Provides the time for their expiry.
     """

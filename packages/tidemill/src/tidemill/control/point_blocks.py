@@ -86,9 +86,7 @@ def points_of(
     """Yield the points of a series in the order in which they came.
 
     Args:
-        records: Stores them.
         series: Name of the series.
-        spans: Its blocks.
         start_ms: Only points at or after this time, in milliseconds since the epoch. Default: all.
         end_ms: Only points before this time. Default: all.
     """
@@ -106,7 +104,6 @@ def delete_blocks(transaction: Transaction, series: str, spans: Sequence[BlockSp
     Args:
         transaction: The transaction, in which the caller removes them from its own record.
         series: Name of the series.
-        spans: The blocks.
     """
     for span in spans:
         transaction.delete(_KIND, _name(series, span.number))

@@ -30,7 +30,6 @@ class Pinned:
     """The current version of an object.
 
     Attributes:
-        size_bytes: Length in bytes.
         etag: ETag, with quotes, as S3 returns it.
     """
 

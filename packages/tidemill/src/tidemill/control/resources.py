@@ -62,7 +62,6 @@ def record_of(kind: str, resource: Stored, *, name: str = "", status: str = "") 
     """Return a resource as a record.
 
     Args:
-        kind: Kind of the record.
         name: Name of the record. Default: that of the resource.
         status: By which lists filter. Default: none.
     """

@@ -12,7 +12,6 @@ class SlotHolder:
 
     Attributes:
         kind: Kind of the job's record, e.g. ``training-job``.
-        name: Name of the job.
     """
 
     kind: str

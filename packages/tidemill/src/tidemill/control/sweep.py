@@ -57,7 +57,6 @@ async def find_leftovers(
         publisher: Cleans up after ended training and processing jobs.
         transforms: Cleans up after ended transform jobs.
         archive: Records which jobs are cleaned up already.
-        clock: Provides the current time.
     """
 
     def remove_orphan(known: KnownInstance) -> None:

@@ -56,11 +56,7 @@ def delete_tags(transaction: Transaction, arn: str) -> None:
 
 
 class Tags:
-    """Reads and changes the tags of resources that exist.
-
-    Args:
-        clock: Provides the current time.
-    """
+    """Reads and changes the tags of resources that exist."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records
@@ -80,7 +76,6 @@ class Tags:
 
         Args:
             kind: Kind of the resource, as in its ARN.
-            name: Name of the resource.
         """
         record = self._records.get(kind, name)
         return self.of(record.document["arn"]) if record is not None and "arn" in record.document else {}

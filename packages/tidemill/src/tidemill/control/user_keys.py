@@ -74,11 +74,7 @@ class UserKey:
 
 
 class UserKeys:
-    """Creates, lists and deletes keys of users.
-
-    Args:
-        clock: Provides creation times.
-    """
+    """Creates, lists and deletes keys of users."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records

@@ -82,7 +82,6 @@ class WorkQueue:
         Args:
             key: Name of a job, or key of an endpoint.
             *others: Futures; they are not cancelled.
-            timeout_s: Longest wait in seconds.
         """
         woken = asyncio.create_task(self._wakes[key].wait())
         try:
@@ -234,9 +233,6 @@ class JobDriver(ABC, Generic[J]):
         """Take slots for a job; wait until they are free.
 
         Args:
-            slots: All slots.
-            name: Name of the job.
-            count: Number of instances.
             gpus: GPUs of all instances together.
             stopped: Whether the job was asked to stop.
             when_queued: Called once if the job has to wait.

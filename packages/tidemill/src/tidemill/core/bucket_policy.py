@@ -71,7 +71,6 @@ class BucketStatement:
         """Return whether the statement applies.
 
         Args:
-            permission: Action and resource.
             caller: ARN of the caller.
             facts: What is known of the request.
         """
@@ -89,7 +88,6 @@ class BucketPolicy:
         """Evaluate the policy.
 
         Args:
-            permission: The action and the resource.
             caller: ARN of the caller.
             facts: What is known of the request.
 

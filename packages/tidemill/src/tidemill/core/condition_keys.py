@@ -63,7 +63,6 @@ def check_key(condition: Condition, *, denies: bool) -> None:
     """Refuse a condition on a key that is not known, where that would give rights or lose a Deny.
 
     Args:
-        condition: The condition.
         denies: Whether its statement denies.
 
     Raises:

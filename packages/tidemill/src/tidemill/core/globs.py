@@ -81,7 +81,6 @@ def resolved(placeholders: Iterable[Placeholder], resolve: Resolve) -> Values | 
     """Return the values of placeholders; None if one has no value.
 
     Args:
-        placeholders: The placeholders.
         resolve: Returns the value of a name.
     """
     found: dict[str, str] = {}

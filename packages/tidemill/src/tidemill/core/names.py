@@ -60,7 +60,6 @@ def sagemaker_arn(kind: str, name: str, *, region: str = DEFAULT_REGION) -> str:
 
     Args:
         kind: Kind of the resource, e.g. ``endpoint``.
-        region: AWS region.
     """
     return f"arn:aws:sagemaker:{region}:{ACCOUNT_ID}:{kind}/{name}"
 
@@ -99,9 +98,6 @@ def role_name(role: str) -> str:
 
 def default_bucket(region: str = DEFAULT_REGION) -> str:
     """Return the bucket that AWS's SDKs use by default.
-
-    Args:
-        region: AWS region.
 
     Returns:
         ``sagemaker-REGION-ACCOUNT``.

@@ -45,7 +45,6 @@ class PipelineResource(Document):
 
     Attributes:
         name: PipelineName.
-        arn: Its ARN.
         pipeline_id: Hexadecimal; distinguishes it from an earlier pipeline of this name.
         role: RoleArn.
         version: Number of the newest version, from 1.
@@ -84,8 +83,6 @@ class StepRun:
     """The state of one step that has begun.
 
     Attributes:
-        name: Name of the step.
-        status: Its status.
         started_ms: Milliseconds since the epoch, like the other times.
         ended_ms: Time of its end; None before.
         attempt: 1 for the first attempt; the job's name depends on it.
@@ -97,7 +94,6 @@ class StepRun:
         due_ms: Time of the next attempt of a step that failed and is tried again; None otherwise.
         outcome: ``True`` or ``False`` for a condition.
         message: ErrorMessage of a Fail step.
-        failure_reason: Why it failed.
         cached_from: ARN of the execution whose result was reused because of CacheConfig.
         selected_from: ARN of the execution whose result was reused because the step was not selected.
     """
@@ -135,8 +131,6 @@ class PipelineExecution(Document):
 
     Attributes:
         execution_id: 12 lower-case letters and digits.
-        pipeline: Name of the pipeline.
-        pipeline_arn: ARN of the pipeline.
         pipeline_id: As in `PipelineResource`.
         version: Number of the version that is executed.
         role: RoleArn of its steps' requests, if the setting ``roles`` names it.
@@ -153,9 +147,7 @@ class PipelineExecution(Document):
         selected: Names of the selected steps; empty if all are executed.
         source: ARN of the execution whose results take the place of the steps that were not selected.
         experiment: Names of the experiment and of the trial; empty without PipelineExperimentConfig.
-        status: Its status.
         ended_ms: Time of its end; None before.
-        failure_reason: Why it failed.
         steps: The steps that have begun, in this order.
     """
 

@@ -155,7 +155,6 @@ class Statement:
         """Return whether the statement applies to a permission.
 
         Args:
-            permission: Action and resource.
             values: Values of the placeholders of jobs, by name.
             facts: What is known of the request. Default: nothing, so that no condition lets a statement allow, and
                 none keeps a statement from denying.
@@ -203,7 +202,6 @@ class IamPolicy:
         """Evaluate the policy.
 
         Args:
-            permission: The action and the resource.
             values: Text for each placeholder, e.g. ``{"job.name": "digits"}``.
             facts: What is known of the request, as for `Statement.fits`.
         """

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidemill.core.compatibility.nothing import EMPTY_LISTS
+from tidemill.core.compatibility import OPERATIONS
 from tidemill.core.condition_keys import check_key, is_known
 from tidemill.core.conditions import Condition
 from tidemill.core.globs import placeholders_of
@@ -37,80 +37,28 @@ _S3 = (
     *("ListMultipartUploadParts", "PutBucketPolicy", "PutEncryptionConfiguration"),
     *("PutObject", "PutObjectAcl", "PutObjectTagging", "PutObjectVersionTagging"),
 )
-_SAGEMAKER = (
-    *("AddTags", "BatchDescribeModelPackage", "CreateEndpoint", "CreateEndpointConfig", "CreateModel"),
-    *("CreateModelPackage", "CreateModelPackageGroup", "CreateTrainingJob", "CreateTransformJob", "DeleteEndpoint"),
-    *("DeleteEndpointConfig", "DeleteModel", "DeleteModelPackage", "DeleteModelPackageGroup", "DeleteTags"),
-    *("DeleteTrainingJob", "DescribeEndpoint", "DescribeEndpointConfig", "DescribeModel", "DescribeModelPackage"),
-    *("DescribeModelPackageGroup", "DescribeTrainingJob", "DescribeTransformJob", "InvokeEndpoint"),
-    *("InvokeEndpointAsync", "ListEndpointConfigs", "ListEndpoints", "ListModelPackageGroups", "ListModelPackages"),
-    *("ListModels", "ListTags", "ListTrainingJobs", "ListTransformJobs", "StopTrainingJob", "StopTransformJob"),
-    *("UpdateEndpoint", "UpdateEndpointWeightsAndCapacities", "UpdateModelPackage", "UpdateTrainingJob"),
-    *("CreateProcessingJob", "DeleteProcessingJob", "DescribeProcessingJob", "ListProcessingJobs", "StopProcessingJob"),
-    *("CreateHyperParameterTuningJob", "DeleteHyperParameterTuningJob", "DescribeHyperParameterTuningJob"),
-    *("ListHyperParameterTuningJobs", "ListTrainingJobsForHyperParameterTuningJob", "StopHyperParameterTuningJob"),
-)
-_TRACKING = (
-    *("AssociateTrialComponent", "BatchGetMetrics", "BatchPutMetrics", "CreateExperiment", "CreateTrial"),
-    *("CreateTrialComponent", "DeleteExperiment", "DeleteTrial", "DeleteTrialComponent", "DescribeExperiment"),
-    *("DescribeTrial", "DescribeTrialComponent", "DisassociateTrialComponent", "GetSearchSuggestions"),
-    *("ListExperiments", "ListTrialComponents", "ListTrials", "Search", "UpdateExperiment", "UpdateTrial"),
-    *("UpdateTrialComponent", "CreateArtifact", "DescribeArtifact", "ListArtifacts", "UpdateArtifact"),
-    *("DeleteArtifact", "AddAssociation", "DeleteAssociation", "ListAssociations"),
-)
-_PIPELINES = (
-    *("CreatePipeline", "DeletePipeline", "DescribePipeline", "DescribePipelineDefinitionForExecution"),
-    *("DescribePipelineExecution", "ListPipelineExecutionSteps", "ListPipelineExecutions", "ListPipelines"),
-    *("ListPipelineParametersForExecution", "ListPipelineVersions", "RetryPipelineExecution", "UpdatePipeline"),
-    *("StartPipelineExecution", "StopPipelineExecution", "UpdatePipelineExecution"),
-)
-_LOGS = (
-    *("CreateLogGroup", "CreateLogStream", "DeleteLogGroup", "DeleteLogStream", "DeleteRetentionPolicy"),
-    *("DescribeLogGroups", "DescribeLogStreams", "FilterLogEvents", "GetLogEvents", "ListTagsForResource"),
-    *("PutLogEvents", "PutRetentionPolicy", "TagResource", "UntagResource"),
-    *("DescribeQueries", "GetQueryResults", "StartQuery", "StopQuery"),
-)
-_AUTO_SCALING = (
-    *("DeleteScalingPolicy", "DeregisterScalableTarget", "DescribeScalableTargets", "DescribeScalingActivities"),
-    *("DescribeScalingPolicies", "DescribeScheduledActions", "ListTagsForResource", "PutScalingPolicy"),
-    *("RegisterScalableTarget", "TagResource", "UntagResource"),
-)
-_CLOUDWATCH = (
-    *("DeleteAlarms", "DescribeAlarms", "GetMetricData", "GetMetricStatistics", "ListMetrics", "PutMetricAlarm"),
-    "PutMetricData",
-)
-_IAM = (
-    *("CreateAccessKey", "CreateUser", "DeleteAccessKey", "DeleteUser", "DeleteUserPolicy", "GetRole", "GetUser"),
-    *("GetUserPolicy", "ListAccessKeys", "ListUserPolicies", "ListUsers", "PassRole", "PutUserPolicy"),
-    *("AttachRolePolicy", "CreateRole", "DeleteRole", "DeleteRolePolicy", "DetachRolePolicy", "GetRolePolicy"),
-    *("ListAttachedRolePolicies", "ListRolePolicies", "ListRoles", "PutRolePolicy"),
-    *("SimulateCustomPolicy", "SimulatePrincipalPolicy"),
-)
-_KMS = (
-    *("CancelKeyDeletion", "CreateAlias", "CreateKey", "DescribeKey", "DisableKey", "EnableKey", "GetKeyPolicy"),
-    *("ListAliases", "ListKeys", "PutKeyPolicy", "ScheduleKeyDeletion"),
-)
-_STS = ("AssumeRole", "GetCallerIdentity")
-_TIDEMILL = ("DescribeMachine", "ListEnvironments", "RunDoctor")
 _VARIABLES = (
     f"there are {', '.join(f'${{{name}}}' for name in sorted(PLACEHOLDERS))}, and condition keys such as"
     " ${aws:username}"
 )
 
+_WITHOUT_ACTION = frozenset({"sagemaker:InvokeEndpointWithResponseStream", "sts:GetSessionToken"})
+"""The first needs the action of InvokeEndpoint, the second none."""
+_SERVICES = {"sagemaker-metrics": "sagemaker", "sagemaker-runtime": "sagemaker"}
+"""By botocore's name of a service, the beginning of its actions if that differs."""
+
 ACTIONS = frozenset(
-    f"{service}:{name}"
-    for service, names in (
-        ("application-autoscaling", _AUTO_SCALING),
-        ("cloudwatch", _CLOUDWATCH),
-        ("iam", _IAM),
-        ("kms", _KMS),
-        ("logs", _LOGS),
-        ("s3", _S3),
-        ("sagemaker", (*_SAGEMAKER, *_TRACKING, *_PIPELINES, *EMPTY_LISTS)),
-        ("sts", _STS),
-        ("tidemill", _TIDEMILL),
-    )
-    for name in names
+    {
+        *(f"s3:{name}" for name in _S3),
+        *("iam:PassRole", "tidemill:DescribeMachine", "tidemill:ListEnvironments", "tidemill:RunDoctor"),
+        *(
+            f"{_SERVICES.get(service, service)}:{name}"
+            for service, names in OPERATIONS.items()
+            if service != "s3"  # whose actions are not named as its operations
+            for name in names
+        ),
+    }
+    - _WITHOUT_ACTION
 )
 """The IAM actions that requests to this service may need: ``service:Name``, spelled as IAM spells them."""
 

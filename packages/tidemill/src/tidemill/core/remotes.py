@@ -41,7 +41,6 @@ def pattern_for(bucket: str, patterns: Iterable[str]) -> str | None:
     """Return the longest pattern that matches a bucket, preferring the bucket's own name; None if none matches.
 
     Args:
-        bucket: Name of the bucket.
         patterns: Patterns with ``*``, ``?`` and ``[...]``.
     """
     fitting = [pattern for pattern in patterns if fnmatchcase(bucket, pattern)]

@@ -131,8 +131,6 @@ class Roles:
         """Evaluate the policy of a role for a job.
 
         Args:
-            role: Name of the role.
-            permission: The action and the resource.
             scope: The job; None leaves the placeholders of jobs without a value.
             facts: What is known of the request, as for `IamPolicy.rule`.
         """
@@ -142,7 +140,6 @@ class Roles:
         """Return the values of the placeholders of jobs for a permission.
 
         Args:
-            permission: The action and the resource.
             scope: The job; None leaves its placeholders without a value.
         """
         bucket, _, key = permission.resource.removeprefix(_OBJECTS).partition("/")

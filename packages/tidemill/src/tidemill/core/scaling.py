@@ -222,7 +222,6 @@ def target_arn(resource_id: str, dimension: str, *, region: str) -> str:
     Args:
         resource_id: ResourceId.
         dimension: ScalableDimension.
-        region: AWS region.
     """
     digest = hashlib.sha256(target_name(resource_id, dimension).encode()).hexdigest()[:36]
     return f"arn:aws:application-autoscaling:{region}:{ACCOUNT_ID}:scalable-target/{digest}"
@@ -235,7 +234,6 @@ def policy_arn(resource_id: str, dimension: str, policy: str, *, region: str) ->
         resource_id: ResourceId of its target.
         dimension: ScalableDimension of its target.
         policy: PolicyName.
-        region: AWS region.
     """
     unique = uuid.uuid5(uuid.NAMESPACE_URL, f"{target_name(resource_id, dimension)}|{policy}")
     resource = f"resource/sagemaker/{resource_id}:policyName/{policy}"

@@ -12,23 +12,10 @@ from typing import Any, ClassVar, Self
 
 from tidemill.core.documents import Document
 from tidemill.core.job_scope import JobScope
+from tidemill.core.jobs import JobStatus
 
 HOMOGENEOUS = "homogeneousCluster"
 """Name of the only group of a job with InstanceCount, as in SageMaker's resourceconfig.json."""
-
-
-class TrainingStatus(StrEnum):
-    """SageMaker's TrainingJobStatus."""
-
-    IN_PROGRESS = "InProgress"
-    STOPPING = "Stopping"
-    STOPPED = "Stopped"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-
-    @property
-    def terminal(self) -> bool:
-        return self in (TrainingStatus.STOPPED, TrainingStatus.COMPLETED, TrainingStatus.FAILED)
 
 
 class SecondaryStatus(StrEnum):
@@ -51,12 +38,12 @@ class SecondaryStatus(StrEnum):
 
 
 _STATUS_OF = {
-    SecondaryStatus.STOPPING: TrainingStatus.STOPPING,
-    SecondaryStatus.STOPPED: TrainingStatus.STOPPED,
-    SecondaryStatus.MAX_RUNTIME_EXCEEDED: TrainingStatus.STOPPED,
-    SecondaryStatus.MAX_WAIT_TIME_EXCEEDED: TrainingStatus.STOPPED,
-    SecondaryStatus.COMPLETED: TrainingStatus.COMPLETED,
-    SecondaryStatus.FAILED: TrainingStatus.FAILED,
+    SecondaryStatus.STOPPING: JobStatus.STOPPING,
+    SecondaryStatus.STOPPED: JobStatus.STOPPED,
+    SecondaryStatus.MAX_RUNTIME_EXCEEDED: JobStatus.STOPPED,
+    SecondaryStatus.MAX_WAIT_TIME_EXCEEDED: JobStatus.STOPPED,
+    SecondaryStatus.COMPLETED: JobStatus.COMPLETED,
+    SecondaryStatus.FAILED: JobStatus.FAILED,
 }
 
 _ENDS = frozenset(s for s, status in _STATUS_OF.items() if status.terminal)
@@ -128,7 +115,7 @@ class TrainingJob(Document):
     request: Mapping[str, Any]
     created_ms: int
     log_streams: tuple[str, ...]
-    status: TrainingStatus = TrainingStatus.IN_PROGRESS
+    status: JobStatus = JobStatus.IN_PROGRESS
     transitions: tuple[Transition, ...] = ()
     attempt: int = 1
     interrupted_attempt: int = 0
@@ -201,7 +188,7 @@ class TrainingJob(Document):
         if not self.may_enter(status):
             raise ValueError(f"job {self.name}: cannot go from {self.secondary_status} to {status}")
         closed = tuple(t if t.ended_ms is not None else replace(t, ended_ms=at_ms) for t in self.transitions)
-        main = _STATUS_OF.get(status, TrainingStatus.IN_PROGRESS)
+        main = _STATUS_OF.get(status, JobStatus.IN_PROGRESS)
         entered = Transition(status, at_ms, message, ended_ms=at_ms if main.terminal else None)
         return replace(
             self,

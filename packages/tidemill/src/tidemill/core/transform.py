@@ -1,60 +1,32 @@
 """A batch transform job and its state transitions (`DescribeTransformJob` in SageMaker's API reference)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
-from tidemill.core.documents import Document
+from tidemill.core.jobs import DecidedJob, JobStatus
 
 MEBIBYTE = 1024 * 1024
 DEFAULT_PAYLOAD_MB = 6
 LARGEST_PAYLOAD_MB = 100
 
 
-class TransformStatus(StrEnum):
-    """SageMaker's TransformJobStatus."""
-
-    IN_PROGRESS = "InProgress"
-    STOPPING = "Stopping"
-    STOPPED = "Stopped"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether a job in this state has ended."""
-        return self not in (TransformStatus.IN_PROGRESS, TransformStatus.STOPPING)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformJob(Document):
+class TransformJob(DecidedJob):
     """One batch transform job.
 
     It holds a copy of its model's definition, so deleting the model later does not affect it.
 
     Attributes:
-        name: The user's TransformJobName.
-        job_id: Hexadecimal name of the directory of its instances; never the user's text.
-        request: The accepted CreateTransformJob request, by botocore's member names.
+        job_id: Also the name of the directory of its instances.
         model: The CreateModel request of its model, as `Resource.served`.
         log_streams: Log streams in the group of transform jobs, one per instance.
-        started_ms: Time when all servers answered, in milliseconds since the epoch, like the other times.
-        decided: Final status of the job, stored before its servers are ended; None while it works.
+        started_ms: Time when all servers answered.
     """
 
-    name: str
-    arn: str
-    job_id: str
-    request: Mapping[str, Any]
     model: Mapping[str, Any]
-    created_ms: int
     log_streams: tuple[str, ...]
-    status: TransformStatus = TransformStatus.IN_PROGRESS
-    decided: TransformStatus | None = None
     started_ms: int | None = None
-    ended_ms: int | None = None
-    failure_reason: str = ""
 
     @property
     def container(self) -> Mapping[str, Any]:
@@ -82,25 +54,15 @@ class TransformJob(Document):
         """``MultiRecord`` or ``SingleRecord``."""
         return self.request.get("BatchStrategy", "MultiRecord")
 
-    def decide(self, status: TransformStatus, *, failure_reason: str = "") -> "TransformJob":
+    def decide(self, status: JobStatus, *, failure_reason: str = "") -> Self:
         """Return the job with its final status, which is set once. A job that was being stopped becomes Stopped.
 
         Args:
             failure_reason: Shown as FailureReason.
         """
-        if self.status is TransformStatus.STOPPING:
-            status, failure_reason = TransformStatus.STOPPED, ""
-        return self if self.decided else replace(self, decided=status, failure_reason=failure_reason)
-
-    def end(self, *, at_ms: int) -> "TransformJob":
-        """Return the ended job. A job that has already ended is returned unchanged.
-
-        Args:
-            at_ms: Milliseconds since the epoch.
-        """
-        if self.status.terminal or self.decided is None:
-            return self
-        return replace(self, status=self.decided, ended_ms=at_ms)
+        if self.status is JobStatus.STOPPING:
+            status, failure_reason = JobStatus.STOPPED, ""
+        return super(TransformJob, self).decide(status, failure_reason=failure_reason)
 
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name, status and times of creation and change."""

@@ -5,26 +5,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from tidemill.core.documents import Document
-from tidemill.core.training import TrainingStatus
+from tidemill.core.jobs import DecidedJob, JobStatus
 
 RETRYABLE_FAILURE = "InternalServerError"
 """How FailureReason begins if the service failed, and not the script."""
-
-
-class TuningStatus(StrEnum):
-    """SageMaker's HyperParameterTuningJobStatus."""
-
-    IN_PROGRESS = "InProgress"
-    STOPPING = "Stopping"
-    STOPPED = "Stopped"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether a job in this state has ended."""
-        return self not in (TuningStatus.IN_PROGRESS, TuningStatus.STOPPING)
 
 
 class ObjectiveStatus(StrEnum):
@@ -51,7 +35,7 @@ class TuningTrial:
     definition: int
     hyperparameters: Mapping[str, str]
     created_ms: int
-    status: TrainingStatus = TrainingStatus.IN_PROGRESS
+    status: JobStatus = JobStatus.IN_PROGRESS
     started_ms: int | None = None
     ended_ms: int | None = None
     value: float | None = None
@@ -62,7 +46,7 @@ class TuningTrial:
         """Whether the objective has a final value that counts."""
         if not self.status.terminal:
             return ObjectiveStatus.PENDING
-        failed = self.status is TrainingStatus.FAILED or self.value is None
+        failed = self.status is JobStatus.FAILED or self.value is None
         return ObjectiveStatus.FAILED if failed else ObjectiveStatus.SUCCEEDED
 
     @property
@@ -72,31 +56,19 @@ class TuningTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TuningJob(Document):
+class TuningJob(DecidedJob):
     """One hyperparameter tuning job.
 
     Attributes:
-        name: The user's HyperParameterTuningJobName.
-        job_id: Random hexadecimal text, from which the names of its trainings and the default seed are made.
-        request: The accepted CreateHyperParameterTuningJob request, by botocore's member names.
+        job_id: The names of its trainings and the default seed are made from it, too.
         trials: Its trainings in the order of their creation. A trial is stored before its training is created.
         parents: Ended trials of the parents of a warm start that have an objective value.
-        decided: Final status, stored before the running trainings are stopped; None while trainings may be created.
         converged_ms: When ConvergenceDetected ended the search.
     """
 
-    name: str
-    arn: str
-    job_id: str
-    request: Mapping[str, Any]
-    created_ms: int
-    status: TuningStatus = TuningStatus.IN_PROGRESS
     trials: tuple[TuningTrial, ...] = ()
     parents: tuple[TuningTrial, ...] = field(default=())
-    decided: TuningStatus | None = None
     converged_ms: int | None = None
-    ended_ms: int | None = None
-    failure_reason: str = ""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -128,25 +100,6 @@ class TuningJob(Document):
         by_name = {trial.name: trial for trial in changed}
         trials = tuple(old if old.status.terminal else by_name.get(old.name, old) for old in self.trials)
         return replace(self, trials=trials)
-
-    def decide(self, status: TuningStatus, *, failure_reason: str = "") -> "TuningJob":
-        """Return the job with its final status, which is set once.
-
-        Args:
-            status: The final status.
-            failure_reason: Shown as FailureReason.
-        """
-        return self if self.decided else replace(self, decided=status, failure_reason=failure_reason)
-
-    def end(self, *, at_ms: int) -> "TuningJob":
-        """Return the ended job. A job that has already ended is returned unchanged.
-
-        Args:
-            at_ms: Milliseconds since the epoch.
-        """
-        if self.status.terminal or self.decided is None:
-            return self
-        return replace(self, status=self.decided, ended_ms=at_ms)
 
     def training_counters(self) -> dict[str, int]:
         """Return TrainingJobStatusCounters."""
@@ -193,6 +146,6 @@ def best_trial(trials: Iterable[TuningTrial], *, maximizes: bool) -> TuningTrial
 def _counter_of(trial: TuningTrial) -> str:
     if not trial.status.terminal:
         return "InProgress"
-    if trial.status is not TrainingStatus.FAILED:
+    if trial.status is not JobStatus.FAILED:
         return str(trial.status)
     return "RetryableError" if trial.failure_reason.startswith(RETRYABLE_FAILURE) else "NonRetryableError"

@@ -22,7 +22,6 @@ def notify(state_dir: Path, ref: InstanceRef) -> None:
 
     Args:
         state_dir: The state directory.
-        ref: The attempt.
     """
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)

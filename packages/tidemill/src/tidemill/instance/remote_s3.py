@@ -70,7 +70,6 @@ def remote_client(remote: RemoteS3, keys: Mapping[str, str] | None = None, *, co
     """Return a client of a remote S3, which several threads may use.
 
     Args:
-        remote: The store.
         keys: ``AWS_*`` variables with the keys to sign with. None searches this process's environment and files.
         connect_timeout_s: Longest time until a connection is made, of each of four attempts.
 

@@ -41,7 +41,6 @@ class SampledInstance:
         network: ``instance`` if the network figures are those of the instance's own network; ``machine`` if the
             instance shares the network of the machine, so that they are those of the whole machine.
         gpus: Names of its GPUs. Their figures include other processes that use the same GPUs.
-        gpu_memory_bytes: Memory of each GPU.
     """
 
     cpus: int
@@ -90,7 +89,6 @@ class GpuSample(NamedTuple):
 
     Attributes:
         busy: Part of the time in which it computed, 0 to 1.
-        memory_bytes: Its used memory.
     """
 
     busy: float

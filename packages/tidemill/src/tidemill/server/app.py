@@ -28,7 +28,6 @@ class Application:
     """All parts of the service, which are opened and closed together. Nothing is opened before `opened`.
 
     Args:
-        settings: The settings.
         state: The state directory, locked.
         keys: The owner's keys.
         url: Returns the URL for clients and jobs of this machine.

@@ -36,7 +36,6 @@ def start_in_background(
     If several processes call this at once, one starts the service and all return the same one.
 
     Args:
-        settings: Settings of the service.
         timeout_s: Time limit of the start, in seconds.
         fork: Function that serves in a fork of this process, which saves half a second of imports; this process must
             have a single thread. None starts a new process.
@@ -61,7 +60,6 @@ def service_command(settings: Settings, *, ready_fd: int) -> list[str]:
     """Return the command line of a service in the foreground, with absolute paths.
 
     Args:
-        settings: Settings of the service.
         ready_fd: Descriptor on which the service reports that it answers.
     """
     # -P: a file in the caller's directory must not shadow a module of the service.

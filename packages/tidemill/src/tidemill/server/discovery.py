@@ -45,7 +45,6 @@ class ServiceRecord:
 
         Args:
             url: Address on this machine.
-            region: AWS region.
             clock: Gives the time of the start.
             public_url: Address for other machines; empty without one.
 
@@ -88,9 +87,6 @@ class ServiceConnection:
 
 def find_service(state: StateDirectory) -> ServiceRecord | None:
     """Return the running service of a state directory, or None. The record of a dead service is ignored.
-
-    Args:
-        state: The state directory.
 
     Raises:
         ConfigurationError: If the record cannot be read.

@@ -35,7 +35,6 @@ class Executors:
     """Where instances run.
 
     Attributes:
-        executor: Runs the instances.
         isolation_reason: A sentence that says which sandbox the jobs of this machine get, and why.
         fast_file_fault: As in `tidemill.control.channels.ChannelResolver`.
         agents: Receives the reports of instances on other machines; None if all run on this one.

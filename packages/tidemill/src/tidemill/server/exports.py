@@ -84,7 +84,6 @@ def proxy_environment(
 
     Args:
         service: The running service.
-        state: Its state directory.
         ambient: The environment to which they will be added. Default: this process's.
 
     Raises:

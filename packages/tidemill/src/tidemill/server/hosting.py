@@ -16,8 +16,6 @@ async def open_hosting(
     """Return the models and endpoints, and the service of their requests. Requests that were kept are sent again.
 
     Args:
-        start: The start of the service.
-        stores: Stores records and objects.
         access: Says what the roles of endpoints may do.
         drivers: Run the endpoints.
         capabilities: What the service can honor in requests.

@@ -27,7 +27,6 @@ async def instance_families(samples: InstanceSamples, *, now_ms: int) -> list[Fa
     """Return the metrics of instances that run now.
 
     Args:
-        samples: Finds the samples.
         now_ms: Milliseconds since the epoch; older samples than those of a minute are those of ended instances.
     """
     hosts: list[SampledHost] = []

@@ -19,7 +19,6 @@ def open_live(start: Startup, stores: Stores, executors: Executors) -> Sequence[
     """Return the operations.
 
     Args:
-        start: The start of the service.
         stores: Announce changes, and have the uploaded files.
         executors: Have the files of running instances.
     """

@@ -19,7 +19,6 @@ def open_logs(start: Startup, stores: Stores) -> LogsService:
     """Return the service of logs, and remove old events until the service ends.
 
     Args:
-        start: The start of the service.
         stores: Stores the records of groups.
     """
     parts = LogParts.of(start.state.logs, stores.records, region=start.settings.region, clock=stores.clock)
@@ -48,9 +47,6 @@ class LogParts:
 
         Args:
             root: Directory of all logs.
-            records: Stores the records of groups.
-            region: The region in ARNs.
-            clock: Provides the time.
         """
         streams, writer, groups = LogStreams(root), PutStreams(root, clock=clock), GroupRecords(records, clock=clock)
         removal, queries = LogRemoval(groups, streams, writer, clock=clock), LogQueries(clock=clock)

@@ -30,7 +30,6 @@ def open_places(start: Startup, stores: Stores, executors: Executors, drivers: D
     """Return the operations.
 
     Args:
-        start: The start of the service.
         stores: Stores the objects and endpoints.
         executors: Run the instances.
         drivers: Know the queue, and the servers of endpoints.

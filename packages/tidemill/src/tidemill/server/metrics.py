@@ -31,9 +31,6 @@ def metric_services(
         records: Stores what clients put.
         training: The metrics in the logs of training jobs.
         calls: The requests to endpoints.
-        samples: What instances use.
-        region: Region in ARNs.
-        clock: Provides the time.
     """
     return {
         "sagemaker-metrics": MetricsService(MetricPoints(records, clock=clock), training),

@@ -32,7 +32,6 @@ class Monitoring:
     """Collects the metrics when a monitor asks for them.
 
     Args:
-        state: The state directory.
         stores: Stores the jobs and endpoints.
         executors: Run the instances.
         drivers: Count the requests of endpoints, and the jobs that wait.

@@ -38,7 +38,6 @@ def open_monitors(
     """Return what monitors use.
 
     Args:
-        start: The start of the service.
         stores: Stores the tokens.
         executors: Run the instances.
         access: Names the owner.

@@ -23,7 +23,6 @@ def open_observation(
     """Return the services by botocore's names.
 
     Args:
-        start: The start of the service.
         stores: Stores the jobs.
         drivers: Know the queue, and the requests to endpoints.
         metrics: The metrics in the logs of training jobs.

@@ -26,7 +26,6 @@ def open_page(
     """Return the service ``tidemill``, and the entrance of browsers.
 
     Args:
-        start: The start of the service.
         stores: Stores the sessions.
         access: Finds the keys as which sessions act.
         operations: Further operations of ``tidemill``.

@@ -33,8 +33,6 @@ async def open_sagemaker(
     """Return the services by botocore's names, and the driver of pipelines, which is not started yet.
 
     Args:
-        start: The start of the service.
-        stores: Stores records and objects.
         access: Decides about requests.
         drivers: Run jobs and endpoints.
         capabilities: What the service can honor in requests.

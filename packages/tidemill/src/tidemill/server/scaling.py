@@ -13,7 +13,6 @@ def open_scaling(start: Startup, stores: Stores, drivers: Drivers, hosting: Host
     """Return the service; the autoscaler runs until the service ends.
 
     Args:
-        start: The start of the service.
         stores: Stores records.
         drivers: Count the requests of endpoints.
         hosting: Changes the endpoints.

@@ -41,14 +41,11 @@ async def open_gateway(
     """Return the gateway to all services, start the driver that sends requests to them, and take files from the SDK.
 
     Args:
-        start: The start of the service.
-        stores: Stores records and objects.
         executors: Run the instances.
         access: Decides about requests.
         drivers: Run the jobs and endpoints.
         sagemaker: The services of jobs, endpoints and metrics, by botocore's names.
         pipelines: Sends the requests of pipelines' steps.
-        monitors: What monitors use.
     """
     settings, state = start.settings, start.state
     objects = stores.objects

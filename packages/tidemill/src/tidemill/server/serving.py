@@ -31,7 +31,6 @@ async def serve_until_signal(
     """Open the application, answer requests until a signal, drain the connections, and close the application.
 
     Args:
-        app: The application.
         sockets: Where it is served.
         limits: Limits of the HTTP server.
         stop: Ends the service.

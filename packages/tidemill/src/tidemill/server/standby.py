@@ -72,7 +72,6 @@ def serve_in_turn(
     """Wait until no other service leads, then serve.
 
     Args:
-        settings: The settings of the service.
         public: Its address for other machines, if it has one.
         state: The state directory that all services of the database use.
         stop: Ends this process.

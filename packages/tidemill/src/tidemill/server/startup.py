@@ -22,7 +22,6 @@ class Startup:
 
     Attributes:
         stack: Closes what is opened.
-        settings: The settings.
         state: The state directory, locked.
         keys: The owner's keys.
         url: URL for clients and jobs of this machine.

@@ -128,7 +128,6 @@ def unit_of_settings(settings: Settings, *, name: str) -> UserUnit:
 
     Args:
         settings: Name the directories.
-        name: Name of the unit.
 
     Raises:
         ConfigurationError: The name is none of a unit.

@@ -26,7 +26,6 @@ async def open_tuning(
     """Start the driver of tuning jobs, stop it when the service ends, and return the jobs.
 
     Args:
-        start: The start of the service.
         stores: Stores the jobs.
         drivers: Run the trainings.
         training: Creates the trainings.

@@ -41,7 +41,6 @@ class InstanceSession:
         report: Reports phases.
         log: Log stream of the instance.
         stop: Requests the end of the instance.
-        clock: Provides the current time.
         visible: Paths below a hidden directory that the instance's commands may read nevertheless.
         network: Separate network of the job, in isolation mode full; else None.
         covers: Directories that are mounted read-only over directories of ``/opt/ml``: the outside path, and the path

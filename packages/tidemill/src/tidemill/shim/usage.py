@@ -23,7 +23,6 @@ class UsageCounts:
         read_bytes: Bytes that the processes read from disks.
         written_bytes: Bytes that they wrote to disks.
         received_bytes: Bytes received by all interfaces but loopback.
-        sent_bytes: Bytes sent by them.
     """
 
     cpu_s: float

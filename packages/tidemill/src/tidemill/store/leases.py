@@ -26,11 +26,7 @@ _ONE = and_(
 
 
 class SqlLeaseRecords:
-    """The records of one start. Implements `tidemill.executors.cluster.lease_records.LeaseRecords`.
-
-    Args:
-        database: Stores them.
-    """
+    """The records of one start. Implements `tidemill.executors.cluster.lease_records.LeaseRecords`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -51,7 +47,6 @@ class SqlLeaseRecords:
         """Store leases of instances that an earlier start of the service launched.
 
         Args:
-            refs: The instances.
             lease_s: Length of the leases in seconds.
         """
         before = self._start - 1

@@ -44,7 +44,6 @@ class Writer(Protocol):
         """Return the error if the caller may not do ``action``, e.g. ``s3:DeleteObject``, to an existing object.
 
         Args:
-            action: The IAM action.
             publisher: The recorded publisher; None if an earlier version stored the object without one.
         """
         ...

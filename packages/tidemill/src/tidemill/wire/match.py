@@ -236,9 +236,6 @@ def match_call(request: Request, service: str, *, routers: Routers) -> Match:
 def operation_in_form(body: bytes) -> tuple[str, dict[str, str]]:
     """Return the operation that a form of the query protocol names, and the form's fields.
 
-    Args:
-        body: The form.
-
     Raises:
         AwsError: MissingAction, or the form is malformed.
     """

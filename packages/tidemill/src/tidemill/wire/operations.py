@@ -77,7 +77,6 @@ def operation(
 
     Args:
         service: botocore's name of the service.
-        name: Name of the operation in the model.
         form: ``json``, ``rest-json``, ``rest-xml`` or ``query``, as in the request.
         json_version: Version of the JSON protocol in the reply's content type.
         refuses_encryption: As in `compile_refusals`.
@@ -112,7 +111,6 @@ def json_reader(service: str, name: str) -> Convert:
 
     Args:
         service: botocore's name of the service.
-        name: Name of the operation in the model.
     """
     shape = service_model(service).operation_model(name).input_shape
     return (lambda value, path, unknown: {}) if shape is None else compile_json(shape)

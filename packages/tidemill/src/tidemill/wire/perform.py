@@ -43,7 +43,6 @@ class Performer:
 
         Args:
             service: botocore's name of the service.
-            name: Name of the operation in the model.
             members: Its members, as values of JSON. A number or Boolean where the model has a text becomes that text: a
                 parameter of a pipeline has a type, whereas all hyperparameters are texts.
             credential: Whose rights it has.

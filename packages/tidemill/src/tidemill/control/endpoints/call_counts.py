@@ -41,9 +41,6 @@ class VariantCalls:
 class CallCounts:
     """Counts requests, by the names of endpoint and variant.
 
-    Args:
-        clock: Provides the time.
-
     Attributes:
         history: The requests of the last hours.
     """

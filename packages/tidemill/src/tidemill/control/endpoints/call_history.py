@@ -64,11 +64,7 @@ class CallPeriod:
 
 
 class CallHistory:
-    """Keeps the periods of all variants, at most 20,000 in all and for six hours.
-
-    Args:
-        clock: Provides the time.
-    """
+    """Keeps the periods of all variants, at most 20,000 in all and for six hours."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

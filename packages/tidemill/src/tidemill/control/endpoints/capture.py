@@ -79,7 +79,6 @@ class Capture:
 
     Args:
         objects: Stores the files.
-        clock: Provides the current time.
         chance: Random numbers that select the sample; by default seeded by the system.
     """
 
@@ -96,7 +95,6 @@ class Capture:
         Args:
             captured: Source of the request, and the capture configuration.
             call: The request.
-            answer: The answer.
         """
         config = captured.config
         if answer.status >= 400 or self._chance.random() * 100 >= config["InitialSamplingPercentage"]:

@@ -50,10 +50,7 @@ class EndpointDriver:
     """Reconcile every endpoint, with one task per endpoint.
 
     Args:
-        records: Stores the endpoints.
-        executor: Runs their instances.
         planner: Creates the specs of instances.
-        clock: Provides the current time.
         keys: Issues the keys of instances; None gives them none.
         capture: Stores requests and answers of endpoints with a DataCaptureConfig; None captures nothing.
         serverless_idle_s: Seconds without a request after which a serverless variant's server ends.

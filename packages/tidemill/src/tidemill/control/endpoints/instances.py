@@ -20,7 +20,6 @@ class Instances:
     """Runs and calls instances.
 
     Args:
-        executor: Runs the instances.
         planner: Creates their specs.
         keys: Issues their keys; None gives them none.
     """
@@ -38,7 +37,6 @@ class Instances:
         Args:
             endpoint: Endpoint of the instance.
             variant: Variant of the instance.
-            instance: The instance.
 
         Raises:
             DataMissing: The model archive does not exist.
@@ -89,7 +87,6 @@ class Instances:
         """Send a GET request to an instance, which has ten seconds to answer.
 
         Args:
-            instance: The instance.
             path: Path of the model's server.
 
         Raises:
@@ -104,12 +101,10 @@ class Instances:
         """Send a request to an instance. Arguments, result and exceptions are those of `Invoker.send`.
 
         Args:
-            instance: The instance.
             method: ``GET`` or ``POST``.
             path: Path of the model's server.
             body: Body of the request.
             headers: Headers of the request.
-            timeout_s: Longest wait in seconds.
 
         Returns:
             The answer.

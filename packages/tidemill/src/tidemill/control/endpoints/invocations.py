@@ -31,11 +31,7 @@ class _Watched:
 
 
 class Invocations:
-    """Counts requests.
-
-    Args:
-        clock: Provides the current time.
-    """
+    """Counts requests."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +41,6 @@ class Invocations:
         """Count a request, if its variant is watched.
 
         Args:
-            endpoint_id: Id of the endpoint.
             variant: The variant that gets the request.
         """
         watched = self._watched.get((endpoint_id, variant.name))

@@ -23,11 +23,7 @@ class _Deaths:
 
 
 class Replacements:
-    """Counts deaths and failed pings.
-
-    Args:
-        clock: Provides the current time.
-    """
+    """Counts deaths and failed pings."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +58,6 @@ class Replacements:
         """Return whether an instance's next ping is due; if so, record the ping as sent.
 
         Args:
-            instance: The instance.
             every_s: Seconds between pings.
         """
         now_s = self._clock.monotonic_s()
@@ -75,7 +70,6 @@ class Replacements:
         """Record the result of a ping. Return for how many seconds the instance has not answered.
 
         Args:
-            instance: The instance.
             answers: Whether it answered the ping.
         """
         now_s = self._clock.monotonic_s()

@@ -18,7 +18,6 @@ class Serverless:
     """Counts the requests of serverless variants.
 
     Args:
-        clock: Provides the current time.
         idle_s: Seconds without a request after which a server is ended.
     """
 
@@ -55,7 +54,6 @@ class Serverless:
         """Return whether a variant's servers have been idle long enough to end; with ProvisionedConcurrency never.
 
         Args:
-            endpoint_id: Id of the endpoint.
             variant: A variant with a ServerlessConfig; others are never idle.
         """
         if variant.serverless is None or variant.serverless.get("ProvisionedConcurrency"):

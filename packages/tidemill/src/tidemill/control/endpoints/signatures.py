@@ -86,7 +86,6 @@ class ServedModels:
         """Return the models of a variant's first server that is ready, at most 50; none if no server is.
 
         Args:
-            variant: The variant.
             target: TargetModel of a multi-model variant: only this model, if the server has loaded it.
 
         Raises:

@@ -58,7 +58,6 @@ class EndpointTraffic:
         serverless: Counts the requests of serverless variants.
         invocations: Counts the requests of variants that scale automatically.
         awaken: Adds an instance to a serverless variant without instances.
-        clock: Provides the time.
 
     Attributes:
         counts: Counts the requests of all variants.
@@ -101,7 +100,6 @@ class EndpointTraffic:
         """Set whether an instance is suspected dead because it missed a /ping; other instances are then preferred.
 
         Args:
-            instance: The instance.
             suspected: Whether it is suspected.
         """
         (self._suspects.add if suspected else self._suspects.discard)(instance.key)

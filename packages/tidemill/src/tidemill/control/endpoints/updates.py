@@ -17,7 +17,6 @@ def updated(endpoint: Endpoint, deployment: Deployment, *, config: Mapping[str, 
     """Begin an update.
 
     Args:
-        endpoint: The stored endpoint.
         deployment: The deployment to start.
         config: The DeploymentConfig of this update; None keeps that of the last one.
 
@@ -78,7 +77,6 @@ def resized(serving: Deployment, wanted: Iterable[Mapping[str, Any]], *, at_ms: 
     Existing instances are kept up to the new count.
 
     Args:
-        serving: The serving deployment.
         wanted: The DesiredWeightsAndCapacities of the request.
         at_ms: The current time, in milliseconds since the epoch.
 

@@ -57,7 +57,6 @@ def check_count(count: int, *, at: str) -> None:
     """Raise ValidationException unless a variant can have this number of instances.
 
     Args:
-        count: Number of instances.
         at: Name of the request member.
 
     Raises:
@@ -71,7 +70,6 @@ def check_total(count: int, *, at: str) -> None:
     """Raise ValidationException unless an endpoint can have this number of instances in all.
 
     Args:
-        count: Number of instances.
         at: Name of the request member.
 
     Raises:
@@ -137,7 +135,6 @@ def new_instance(variant_name: str, *, at_ms: int) -> Instance:
     """Return a new instance, not started yet, with its own log stream.
 
     Args:
-        variant_name: Name of the variant.
         at_ms: Milliseconds since the epoch.
     """
     job_id = secrets.token_hex(16)

@@ -58,9 +58,6 @@ class TrialComponents(NamedResources):
     async def delete(self, name: str) -> str:
         """Delete a component without trials, its metrics, its associations and its tags.
 
-        Args:
-            name: Its name.
-
         Returns:
             Its ARN.
 
@@ -85,7 +82,6 @@ class TrialComponents(NamedResources):
         """Associate a component with a trial; nothing changes if it is.
 
         Args:
-            name: Name of the component.
             trial: Name of the trial.
 
         Returns:
@@ -100,7 +96,6 @@ class TrialComponents(NamedResources):
         """Remove the association of a component with a trial.
 
         Args:
-            name: Name of the component.
             trial: Name of the trial.
 
         Returns:
@@ -128,7 +123,6 @@ class TrialComponents(NamedResources):
         """Return one page of components, and the token of the next page.
 
         Args:
-            query: Order, bounds, size and position of the page.
             experiment: Only components of trials of this experiment.
             trial: Only components of this trial.
             source: Only components of the job with this ARN; case does not matter.
@@ -168,8 +162,6 @@ def associate(transaction: Transaction, name: str, trial: str) -> tuple[str, str
     """Associate a component with a trial inside a transaction; nothing changes if it is.
 
     Args:
-        transaction: The transaction.
-        name: Name of the component.
         trial: Name of the trial.
 
     Returns:

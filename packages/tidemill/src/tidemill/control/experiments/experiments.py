@@ -52,7 +52,6 @@ class Experiments(NamedResources):
 
         Args:
             kind: `EXPERIMENT` or `TRIAL`.
-            name: Its name.
             members: The new values, by botocore's names.
             caller: ARN of the caller.
 
@@ -74,7 +73,6 @@ class Experiments(NamedResources):
 
         Args:
             kind: `EXPERIMENT` or `TRIAL`.
-            name: Its name.
 
         Returns:
             Its ARN.
@@ -100,9 +98,6 @@ class Experiments(NamedResources):
     async def list_experiments(self, query: Query) -> tuple[tuple[Summary, ...], str | None]:
         """Return one page of experiments, and the token of the next page.
 
-        Args:
-            query: Order, bounds, size and position of the page.
-
         Raises:
             ValidationException: The token was not issued for this listing.
         """
@@ -114,7 +109,6 @@ class Experiments(NamedResources):
         """Return one page of trials, and the token of the next page.
 
         Args:
-            query: Order, bounds, size and position of the page.
             experiment: Only trials of this experiment.
             component: Only trials with which this trial component is associated.
 
@@ -141,9 +135,7 @@ def add_child(transaction: Transaction, kind: str, name: str, count: int) -> Tra
     """Count a new or removed trial of an experiment, or component of a trial.
 
     Args:
-        transaction: The transaction.
         kind: `EXPERIMENT` or `TRIAL`.
-        name: Its name.
         count: 1, or -1 for a removed one.
 
     Returns:

@@ -37,7 +37,6 @@ def begin_component(transaction: Transaction, job: _Job) -> None:
 
     Args:
         transaction: The transaction that stores the job.
-        job: The job.
 
     Raises:
         ResourceNotFound: The experiment, trial or run does not exist.

@@ -98,7 +98,6 @@ class Lineage(NamedResources):
         """Return one page of artifacts, and the token of the next page.
 
         Args:
-            query: Order, bounds, size and position of the page.
             uri: Only artifacts with this SourceUri.
             kind: Only artifacts of this ArtifactType.
 

@@ -13,12 +13,7 @@ from tidemill.store.records.base import RecordStore, Transaction
 
 
 class MetricPoints:
-    """The values of the metrics of trial components.
-
-    Args:
-        records: Stores them.
-        clock: Provides the current time.
-    """
+    """The values of the metrics of trial components."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records
@@ -54,9 +49,6 @@ class MetricPoints:
     def component(self, name: str) -> TrialComponent:
         """Return a component.
 
-        Args:
-            name: Its name.
-
         Raises:
             ResourceNotFound: There is no such component.
         """
@@ -69,7 +61,6 @@ class MetricPoints:
         """Yield the values of a metric in the order in which they came; none for a metric that nobody has put.
 
         Args:
-            component: The component.
             metric: Name of the metric.
         """
         spans = spans_of(component.blocks.get(metric, ()))

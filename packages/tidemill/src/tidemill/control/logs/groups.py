@@ -41,12 +41,7 @@ def owner_of(group: str, stream: str) -> tuple[str, str] | None:
 
 
 class GroupRecords:
-    """The records of log groups: creation time, ``retention_days``, ``tags`` and ``key``.
-
-    Args:
-        records: Stores them.
-        clock: Provides the time.
-    """
+    """The records of log groups: creation time, ``retention_days``, ``tags`` and ``key``."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records
@@ -79,7 +74,6 @@ class GroupRecords:
         """Store a group. Returns False, and changes nothing, if there is a record of that name.
 
         Args:
-            name: Name of the group.
             tags: Values by key.
             key: The KMS key that the request names, which is shown and has no effect.
         """
@@ -96,7 +90,6 @@ class GroupRecords:
         """Change the document of a group; a group without a record gets one.
 
         Args:
-            name: Name of the group.
             change: Gets the document and returns the new one.
         """
 

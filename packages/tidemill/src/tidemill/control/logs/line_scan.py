@@ -24,7 +24,6 @@ class LineSearch(TypedDict):
     Attributes:
         directory: Directory of the stream.
         begin: Segment and offset of the first line to search.
-        number: Number of that line.
         text: What is found in the message.
         is_regex: Whether that is a regular expression.
         ignore_case: Whether case is ignored.

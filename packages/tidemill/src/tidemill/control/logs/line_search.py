@@ -63,7 +63,6 @@ class LineSearcher:
         Args:
             directory: Of the stream.
             begin: Position of the first line.
-            number: Its number.
             text: The text, or a Python regular expression.
             is_regex: Whether it is an expression.
             ignore_case: Whether case is ignored.

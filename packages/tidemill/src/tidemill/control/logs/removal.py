@@ -22,10 +22,8 @@ class LogRemoval:
     """Removes streams and groups.
 
     Args:
-        groups: Records of groups.
         streams: The streams on disk, for reading.
         writer: Removes streams.
-        clock: Provides the time.
     """
 
     def __init__(self, groups: GroupRecords, streams: LogStreams, writer: PutStreams, *, clock: Clock) -> None:

@@ -35,7 +35,6 @@ class Executions:
     """The executions of all pipelines.
 
     Args:
-        records: Stores executions.
         wake: Called with the name of a new or changed execution.
     """
 
@@ -112,9 +111,6 @@ class Executions:
 
     async def list(self, pipeline: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
         """Return one page of the executions of a pipeline and the token of the next page.
-
-        Args:
-            query: Order, size and position of the page.
 
         Raises:
             ValidationException: The token was not issued for this query.

@@ -30,7 +30,6 @@ class ParameterDefinition:
     """One parameter.
 
     Attributes:
-        name: Its name.
         type: ``String``, ``Integer``, ``Float`` or ``Boolean``.
         default: Its value if an execution gives none; None for a parameter that each execution must give.
         allowed: EnumValues; empty if all values are allowed.

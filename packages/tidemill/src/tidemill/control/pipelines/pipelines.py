@@ -205,7 +205,6 @@ class Pipelines:
         """Return one page of pipelines and the token of the next page.
 
         Args:
-            query: Order, size and position of the page.
             prefix: Begin of the names.
 
         Raises:
@@ -216,9 +215,6 @@ class Pipelines:
 
     async def versions(self, pipeline: str, query: Query) -> tuple[tuple[Summary, ...], str | None]:
         """Return one page of the versions of a pipeline and the token of the next page.
-
-        Args:
-            query: Order, size and position of the page.
 
         Raises:
             ValidationException: The token was not issued for this query.

@@ -13,11 +13,7 @@ from tidemill.store.records.base import Record, RecordStore, Transaction
 
 
 class StepResults:
-    """The newest result for each step and its arguments.
-
-    Args:
-        records: Stores the results.
-    """
+    """The newest result for each step and its arguments."""
 
     def __init__(self, records: RecordStore, *, clock: Clock) -> None:
         self._records = records

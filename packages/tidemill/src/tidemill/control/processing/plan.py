@@ -37,7 +37,6 @@ class ProcessingPlanner:
         May list many objects: call it outside the event loop.
 
         Args:
-            job: The job.
             variables: Environment variables with the address and the keys of the service.
 
         Raises:

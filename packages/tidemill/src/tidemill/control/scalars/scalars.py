@@ -111,7 +111,6 @@ class TrainingScalars:
         """Return the scalars of a job; None if there is no such job.
 
         Args:
-            job_name: Name of the job.
             may_read: Whether the viewer may read an object, by its ARN. Other objects are left out.
         """
         record = self._records.get(TRAINING_JOB, job_name)

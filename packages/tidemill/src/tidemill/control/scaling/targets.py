@@ -35,7 +35,6 @@ class ScalableTargets:
 
     Args:
         records: Stores targets, and has the endpoints.
-        clock: Provides the current time.
 
     Attributes:
         registered: Set when a target was registered or changed, until the autoscaler looks at it.

@@ -84,7 +84,6 @@ def not_before_s(expression: Expression, name: str) -> float | None:
     """Return the earliest time that a property of the results can have, in seconds since the epoch; None if any.
 
     Args:
-        expression: The expression.
         name: Path of the property, e.g. ``CreationTime``.
     """
     if expression.get("Operator") == "Or":

@@ -64,14 +64,12 @@ class TrainingDriver(JobDriver[S]):
 
     Args:
         jobs: The stored jobs.
-        executor: Runs their instances.
         planner: Creates the specs of instances.
         publisher: Stores the artifacts of ended jobs in S3.
         credentials: Issues the keys of a job.
         denials: Keeps what was denied to the keys of jobs.
         slots: Limits how many instances run at the same time.
         service_variables: Environment variables that point a job at this service.
-        clock: Provides the current time.
     """
 
     def __init__(

@@ -74,7 +74,6 @@ async def with_statistics(
     """Add the statistics of all values to the metrics of a job, from the whole of its log streams.
 
     Args:
-        found: The metrics.
         directories: Of the streams of its instances.
         definitions: ``{"Name": ..., "Regex": ...}`` each.
         wall_s: Maximum time of the search in seconds; without its end there are no statistics.

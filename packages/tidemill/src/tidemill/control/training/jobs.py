@@ -15,8 +15,9 @@ from tidemill.control.tags import check_tags
 from tidemill.control.training.admission import admit
 from tidemill.core import faults
 from tidemill.core.clock import Clock
+from tidemill.core.jobs import JobStatus
 from tidemill.core.spans import CURRENT
-from tidemill.core.training import SecondaryStatus, TrainingJob, TrainingStatus, instance_groups
+from tidemill.core.training import SecondaryStatus, TrainingJob, instance_groups
 from tidemill.errors import ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore
@@ -27,9 +28,6 @@ class ScriptJobs(AcceptedJobs[S]):
 
     Args:
         objects: Used to check that the buckets of a job's outputs exist.
-        kind: Their kind.
-        region: Region in ARNs.
-        clock: Provides the current time.
         wake: Called with the name of a new or changed job.
         capabilities: What the service can honor. Default: everything.
     """
@@ -50,7 +48,7 @@ class ScriptJobs(AcceptedJobs[S]):
         self._capabilities = capabilities or Capabilities()
 
     def _stopping(self, job: S, at_ms: int) -> S:
-        if job.status is not TrainingStatus.IN_PROGRESS:
+        if job.status is not JobStatus.IN_PROGRESS:
             return job
         stopping = job.enter(SecondaryStatus.STOPPING, at_ms=at_ms, message=f"Stopping the {self.kind.title}")
         return replace(stopping, stop_requested=True)
@@ -169,7 +167,7 @@ class Training(ScriptJobs[TrainingJob]):
                 f"The training job {name!r} cannot be interrupted: it was created without EnableManagedSpotTraining"
                 " (use_spot_instances=True), so its instances are never taken away. Create it with that"
             )
-        if job.status is not TrainingStatus.IN_PROGRESS:
+        if job.status is not JobStatus.IN_PROGRESS:
             raise ValidationException(
                 f"The training job {name!r} cannot be interrupted: it is in status {job.status}; only a job that is"
                 " InProgress can be interrupted"
@@ -181,7 +179,7 @@ class Training(ScriptJobs[TrainingJob]):
 def _updated(job: TrainingJob, request: Mapping[str, Any]) -> TrainingJob:
     changed = dict(job.request)
     profiler = {name: request[name] for name in ("ProfilerConfig", "ProfilerRuleConfigurations") if name in request}
-    if profiler and job.status is not TrainingStatus.IN_PROGRESS:
+    if profiler and job.status is not JobStatus.IN_PROGRESS:
         raise ValidationException(
             f"The training job {job.name!r} cannot be updated: it is in status {job.status}; {' and '.join(profiler)}"
             " can be updated only while a job is InProgress"
@@ -196,6 +194,6 @@ def _updated(job: TrainingJob, request: Mapping[str, Any]) -> TrainingJob:
 
 
 def _interrupted(job: TrainingJob) -> TrainingJob:
-    if job.status is not TrainingStatus.IN_PROGRESS or job.interrupted:
+    if job.status is not JobStatus.IN_PROGRESS or job.interrupted:
         return job
     return replace(job, interrupted_attempt=job.attempt)

@@ -110,7 +110,6 @@ class TrainingMetrics:
         """Return the last value of each metric that has one.
 
         Args:
-            job: The job.
             pause_s: While the job runs, its log is not read again within this time of an earlier reading.
         """
         if job.status.terminal:

@@ -90,7 +90,6 @@ class TrainingPlanner:
         May list many objects: call it outside the event loop.
 
         Args:
-            job: The job.
             variables: Environment variables with the address and the keys of the service.
 
         Raises:

@@ -26,7 +26,8 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
-from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.core.jobs import JobStatus
+from tidemill.core.transform import TransformJob
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
@@ -60,7 +61,6 @@ class TransformDriver(JobDriver[TransformJob]):
         archive: Marks the jobs that are cleaned up.
         keys: Issues the keys of the jobs' servers.
         denials: Keeps what was denied to these keys.
-        clock: Provides the current time.
     """
 
     def __init__(
@@ -87,18 +87,18 @@ class TransformDriver(JobDriver[TransformJob]):
         self._clock = clock
 
     async def _fail(self, job: TransformJob, reason: str) -> None:
-        await self._end(self._job(job.name), TransformStatus.FAILED, reason=reason)
+        await self._end(self._job(job.name), JobStatus.FAILED, reason=reason)
 
     async def _run(self, job: TransformJob) -> None:
-        status, reason = TransformStatus.COMPLETED, ""
+        status, reason = JobStatus.COMPLETED, ""
         try:
             await self._serve_and_transform(job)
         except _StopRequested:
-            status = TransformStatus.STOPPED
+            status = JobStatus.STOPPED
         except (DataMissing, _Failed) as error:
-            status, reason = TransformStatus.FAILED, str(error)
+            status, reason = JobStatus.FAILED, str(error)
         except LaunchError as error:
-            status, reason = TransformStatus.FAILED, f"InternalServerError: {error}"
+            status, reason = JobStatus.FAILED, f"InternalServerError: {error}"
         await self._end(self._job(job.name), status, reason=reason)
 
     async def _serve_and_transform(self, job: TransformJob) -> None:
@@ -176,7 +176,7 @@ class TransformDriver(JobDriver[TransformJob]):
             await asyncio.gather(task, return_exceptions=True)
 
     def _stopping(self, name: str) -> bool:
-        return self._job(name).status is TransformStatus.STOPPING
+        return self._job(name).status is JobStatus.STOPPING
 
     def _runs(self, job: TransformJob) -> bool:
         return all(self._executor.observe(ref).launched for ref in _refs(job))
@@ -185,7 +185,7 @@ class TransformDriver(JobDriver[TransformJob]):
         at_ms = self._clock.now_ms()
         await self._update(job.name, lambda now: now if now.started_ms else replace(now, started_ms=at_ms))
 
-    async def _end(self, job: TransformJob, status: TransformStatus, *, reason: str) -> None:
+    async def _end(self, job: TransformJob, status: JobStatus, *, reason: str) -> None:
         """Store the decision, end the servers, commit the job's end, then clean up.
 
         The decision is stored first: if the service is killed after it ended the servers, the next service must not

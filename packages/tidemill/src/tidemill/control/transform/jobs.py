@@ -13,8 +13,9 @@ from tidemill.control.transform.admission import check_transform_model, check_tr
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Resource
+from tidemill.core.jobs import JobStatus
 from tidemill.core.names import sagemaker_arn
-from tidemill.core.transform import TransformJob, TransformStatus
+from tidemill.core.transform import TransformJob
 from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore, Transaction
@@ -25,8 +26,6 @@ class TransformJobs(AcceptedJobs[TransformJob]):
 
     Args:
         objects: Used to check that the bucket of the results exists.
-        region: Region in ARNs.
-        clock: Provides the current time.
         wake: Called with the name of a new or changed job.
     """
 
@@ -63,7 +62,7 @@ class TransformJobs(AcceptedJobs[TransformJob]):
         return job
 
     def _stopping(self, job: TransformJob, at_ms: int) -> TransformJob:
-        return replace(job, status=TransformStatus.STOPPING) if job.status is TransformStatus.IN_PROGRESS else job
+        return replace(job, status=JobStatus.STOPPING) if job.status is JobStatus.IN_PROGRESS else job
 
     def _model(self, transaction: Transaction, name: str) -> Mapping[str, Any]:
         record = transaction.get(MODEL, name)

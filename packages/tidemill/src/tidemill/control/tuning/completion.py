@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from tidemill.control.tuning.definition import Definition
 from tidemill.control.tuning.search import grid_points
-from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial, best_trial
+from tidemill.core.jobs import JobStatus
+from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
 
 LARGEST_TUNING = 750
 """Trainings of a job that gives no MaxNumberOfTrainingJobs, but another end."""
@@ -25,7 +26,7 @@ class TuningDecision:
         converged: Whether ConvergenceDetected decided.
     """
 
-    status: TuningStatus
+    status: JobStatus
     failure_reason: str = ""
     converged: bool = False
 
@@ -58,12 +59,12 @@ def decision_on(job: TuningJob, definitions: tuple[Definition, ...], *, now_ms: 
     if len(ended) >= _HOPELESS_AFTER or everything:
         failed = _failure(ended)
         if failed:
-            return TuningDecision(TuningStatus.FAILED, failed)
+            return TuningDecision(JobStatus.FAILED, failed)
     if everything:
-        return TuningDecision(TuningStatus.COMPLETED)
+        return TuningDecision(JobStatus.COMPLETED)
     limit_s = job.config["ResourceLimits"].get("MaxRuntimeInSeconds")
     if limit_s is not None and now_ms - job.created_ms >= limit_s * 1000:
-        return TuningDecision(TuningStatus.COMPLETED)
+        return TuningDecision(JobStatus.COMPLETED)
     return _criteria(job)
 
 
@@ -74,13 +75,13 @@ def _criteria(job: TuningJob) -> TuningDecision | None:
     if target is not None and best is not None and best.objective is not None:
         reached = best.objective >= target if job.maximizes else best.objective <= target
         if reached:
-            return TuningDecision(TuningStatus.COMPLETED)
+            return TuningDecision(JobStatus.COMPLETED)
     allowed = criteria.get("BestObjectiveNotImproving", {}).get("MaxNumberOfTrainingJobsNotImproving")
     if allowed is not None and not_improving(job) >= allowed:
-        return TuningDecision(TuningStatus.COMPLETED)
+        return TuningDecision(JobStatus.COMPLETED)
     converges = criteria.get("ConvergenceDetected", {}).get("CompleteOnConvergence") == "Enabled"
     if converges and not_improving(job) >= _CONVERGED_AFTER:
-        return TuningDecision(TuningStatus.COMPLETED, converged=True)
+        return TuningDecision(JobStatus.COMPLETED, converged=True)
     return None
 
 

@@ -13,18 +13,9 @@ OBJECTIVE_HYPERPARAMETER = "_tuning_objective_metric"
 """Names the objective to a script, and tells the runtime that the training is one of several; see the SDKs' attach."""
 
 _SHARED = (
-    "RoleArn",
-    "InputDataConfig",
-    "VpcConfig",
-    "OutputDataConfig",
-    "StoppingCondition",
-    "EnableNetworkIsolation",
-    "EnableInterContainerTrafficEncryption",
-    "EnableManagedSpotTraining",
-    "CheckpointConfig",
-    "RetryStrategy",
-    "Environment",
-    "AlgorithmSpecification",
+    *("RoleArn", "InputDataConfig", "VpcConfig", "OutputDataConfig", "StoppingCondition", "EnableNetworkIsolation"),
+    *("EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "CheckpointConfig", "RetryStrategy"),
+    *("Environment", "AlgorithmSpecification"),
 )
 """Members of a definition that are members of CreateTrainingJob, too."""
 

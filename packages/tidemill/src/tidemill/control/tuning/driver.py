@@ -31,8 +31,9 @@ from tidemill.control.tuning.search import (
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.training import TrainingJob, TrainingStatus
-from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
+from tidemill.core.jobs import JobStatus
+from tidemill.core.training import TrainingJob
+from tidemill.core.tuning import TuningJob, TuningTrial
 from tidemill.errors import AwsError, ResourceInUse, ServiceUnavailable, ValidationException
 from tidemill.store.records.base import RecordStore
 
@@ -46,7 +47,6 @@ class TuningDriver(JobDriver[TuningJob]):
     """Runs the accepted tuning jobs.
 
     Args:
-        records: Stores the jobs.
         training: Creates and stops their trainings.
         metrics: Reads the objectives of running trainings.
         tags: The tags of the jobs, which their trainings get.
@@ -86,7 +86,7 @@ class TuningDriver(JobDriver[TuningJob]):
 
     async def _fail(self, job: TuningJob, reason: str) -> None:
         reason = reason[:_FAILURE_LIMIT]
-        await self._update(job.name, lambda now: now.decide(TuningStatus.FAILED, failure_reason=reason))
+        await self._update(job.name, lambda now: now.decide(JobStatus.FAILED, failure_reason=reason))
         await self._finish(self._job(job.name), definitions_of(job))
 
     async def _run(self, job: TuningJob) -> None:
@@ -159,8 +159,8 @@ class TuningDriver(JobDriver[TuningJob]):
             training = self._training.find(trial.name)
             if training is None:
                 at_ms = self._clock.now_ms()
-                missing.append(replace(trial, status=TrainingStatus.STOPPED, ended_ms=at_ms))
-            elif training.status is TrainingStatus.IN_PROGRESS:
+                missing.append(replace(trial, status=JobStatus.STOPPED, ended_ms=at_ms))
+            elif training.status is JobStatus.IN_PROGRESS:
                 await self._stop(trial.name)
         return await self._update(job.name, lambda now: now.with_trials(missing)) if missing else job
 
@@ -199,7 +199,7 @@ class TuningDriver(JobDriver[TuningJob]):
             if isinstance(error, ResourceInUse) and present is not None and present.tuning_job_arn == job.arn:
                 return
             reason = f"ClientError: {error.message}"[:_FAILURE_LIMIT]
-            failed = replace(trial, status=TrainingStatus.FAILED, ended_ms=self._clock.now_ms(), failure_reason=reason)
+            failed = replace(trial, status=JobStatus.FAILED, ended_ms=self._clock.now_ms(), failure_reason=reason)
             await self._update(job.name, lambda now: now.with_trials([failed]))
             self.wake(job.name)
 
@@ -245,7 +245,7 @@ class TuningDriver(JobDriver[TuningJob]):
         stops = hyperband_stops if _is_hyperband(job) else median_stops
         for name in stops(job, curves):
             training = self._training.find(name)
-            if training is not None and training.status is TrainingStatus.IN_PROGRESS:
+            if training is not None and training.status is JobStatus.IN_PROGRESS:
                 _log.info("tuning.stopped_early", name=job.name, training=name)
                 await self._stop(name)
 

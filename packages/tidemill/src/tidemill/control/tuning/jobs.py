@@ -15,7 +15,8 @@ from tidemill.control.tuning.definition import definitions_of, trial_name
 from tidemill.control.tuning.search import texts_at
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.tuning import TuningJob, TuningStatus, TuningTrial
+from tidemill.core.jobs import JobStatus
+from tidemill.core.tuning import TuningJob, TuningTrial
 from tidemill.store.records.base import RecordStore, Transaction
 
 
@@ -23,7 +24,6 @@ class TuningJobs(AcceptedJobs[TuningJob]):
     """The hyperparameter tuning jobs of the account.
 
     Args:
-        records: Stores the jobs.
         training: The training jobs, by whose rules the definitions are checked.
         wake: Called with the name of a new or changed job.
     """
@@ -70,9 +70,9 @@ class TuningJobs(AcceptedJobs[TuningJob]):
         return job
 
     def _stopping(self, job: TuningJob, at_ms: int) -> TuningJob:
-        if job.status is not TuningStatus.IN_PROGRESS or job.decided:
+        if job.status is not JobStatus.IN_PROGRESS or job.decided:
             return job
-        return replace(job.decide(TuningStatus.STOPPED), status=TuningStatus.STOPPING)
+        return replace(job.decide(JobStatus.STOPPED), status=JobStatus.STOPPING)
 
     def _with_metrics(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the request with the MetricDefinitions of its first parent, if its definition has none.

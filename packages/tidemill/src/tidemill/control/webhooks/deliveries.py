@@ -64,7 +64,6 @@ class Deliveries:
     """Delivers notices.
 
     Args:
-        records: Stores the notices.
         webhooks: The receivers by name.
         outbox: Numbers the notices.
         event_of: Makes the events.
@@ -132,7 +131,6 @@ class Deliveries:
 
         Args:
             webhook: Name of the receiver.
-            event: The event.
             delivery: Identifies it; the same for each attempt.
 
         Raises:

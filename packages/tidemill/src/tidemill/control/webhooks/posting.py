@@ -26,7 +26,6 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
         url: Address of the receiver.
         body: The document.
         headers: Further headers.
-        timeout_s: Time limit in seconds.
 
     Raises:
         NotDelivered: There is no connection, or no answer in time.

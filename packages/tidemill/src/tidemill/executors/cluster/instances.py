@@ -32,7 +32,7 @@ from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.errors import ServiceUnavailable
 from tidemill.executors.base import KnownInstance, LogSink
 from tidemill.executors.cluster.lease_records import LeaseRecords
-from tidemill.executors.cluster.reports import UnknownInstance
+from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.lease import StoredLease
 from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_json
@@ -78,10 +78,8 @@ class _Attempt:
     log_begin: int | None = None
 
 
-class ClusterInstances:
+class ClusterInstances(InstanceReports):
     """Records of instances below ``root``. May be used from several threads.
-
-    Implements `tidemill.executors.cluster.reports.InstanceReports`.
 
     Args:
         root: Directory of the records, on the service's machine.
@@ -240,17 +238,6 @@ class ClusterInstances:
         return None
 
     async def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
-        """Renew the lease of an attempt.
-
-        Args:
-            job_name: Name of the job in the agent's keys.
-
-        Returns:
-            The reason if the attempt has to stop.
-
-        Raises:
-            UnknownInstance: If its lease has ended, or it is not the job's.
-        """
         attempt = self._checked(ref, job_name)
         self._renew(ref, attempt)
         if not attempt.renewal_is_stored:
@@ -264,20 +251,6 @@ class ClusterInstances:
     def report(
         self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
     ) -> StopReason | None:
-        """Record what an agent reports: new phases, the end, or that the instance was lost.
-
-        Args:
-            job_name: Name of the job in the agent's keys.
-            phases: All phases so far.
-            ended: The result as JSON text; empty while it runs.
-            lost: Whether the instance ended without a result.
-
-        Returns:
-            The reason if the attempt has to stop.
-
-        Raises:
-            UnknownInstance: If its lease has ended, or it is not the job's.
-        """
         result = _exit(ended) if ended else None
         with self._lock:
             attempt, directory = self._checked(ref, job_name), self._directory(ref)
@@ -318,11 +291,6 @@ class ClusterInstances:
             self._wake(ref)
 
     async def await_stop(self, ref: InstanceRef, *, timeout_s: float) -> StopReason | None:
-        """Wait for a request to stop an attempt.
-
-        Returns:
-            The reason; None on time-out.
-        """
         if timeout_s <= 0 or self._closing:
             return self._stop(ref)
         waiter = asyncio.get_running_loop(), asyncio.Event()
@@ -339,19 +307,6 @@ class ClusterInstances:
                 del self._waiting[ref]
 
     def deliver(self, ref: InstanceRef, lines: bytes, *, job_name: str, offset: int) -> int:
-        """Append log lines that an agent sent.
-
-        Args:
-            lines: Whole lines with LF; may be empty.
-            job_name: Name of the job in the agent's keys.
-            offset: Where the lines begin, in bytes of the attempt's log.
-
-        Returns:
-            Bytes received so far.
-
-        Raises:
-            UnknownInstance: If its lease has ended, or it is not the job's.
-        """
         attempt = self._checked(ref, job_name)
         begin = self._log_begin(ref, attempt)
         if lines:
@@ -359,11 +314,6 @@ class ClusterInstances:
         return self._logs.received_bytes(attempt.log) - begin
 
     def deliver_samples(self, ref: InstanceRef, lines: bytes, *, job_name: str) -> None:
-        """Store samples of what an attempt uses, as `InstanceReports.deliver_samples`.
-
-        Raises:
-            UnknownInstance: If its lease has ended, or it is not the job's.
-        """
         self._logs.add_samples(self._checked(ref, job_name).log, lines)
 
     def status(self, ref: InstanceRef) -> InstanceStatus:

@@ -37,7 +37,6 @@ class Machine:
         """Start an agent in a new session, which outlives this process. Repeating it changes nothing.
 
         Args:
-            ref: The instance.
             assignment: The serialized `Assignment` of the agent.
             gpus: GPUs that the script may use, in the format of CUDA_VISIBLE_DEVICES. Default: all of the machine.
 

@@ -155,9 +155,6 @@ def start(ref: InstanceRef, assignment: bytes) -> None:
 def kill(ref: InstanceRef) -> bool:
     """Kill an instance; see `Placement.kill`.
 
-    Args:
-        ref: The attempt.
-
     Returns:
         Whether its machine was reached.
     """

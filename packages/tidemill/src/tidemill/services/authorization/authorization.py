@@ -136,8 +136,6 @@ class Authorization:
 
         Args:
             handler: The handler of the operation.
-            request: The validated input members.
-            context: Context of the request.
             credential: The key that signed it.
 
         Returns:
@@ -345,8 +343,6 @@ async def _split_batch(
 
     Args:
         handler: Handler of DeleteObjects.
-        request: Input members.
-        context: Context of the request.
         refused: For each entry the error, or None if it is allowed.
     """
     entries = _entries(request)

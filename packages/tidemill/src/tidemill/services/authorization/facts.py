@@ -75,8 +75,6 @@ class RequestFacts:
     """What is known of one request.
 
     Attributes:
-        request: Its members.
-        context: Its context.
         sender: Who sends it.
         tags_of: Returns the tags of a resource of SageMaker by its kind and name; None if they cannot be looked up.
         rules: Finds KMS keys; None if there are none.
@@ -92,7 +90,6 @@ class RequestFacts:
         """Return what is known of the request for one of the permissions that it needs.
 
         Args:
-            permission: Action and resource.
             arn: Who counts as the sender: whoever opened a session stays subject to the own policy. Default: the key's.
         """
         facts = self if not arn else replace(self, sender=replace(self.sender, arn=arn))

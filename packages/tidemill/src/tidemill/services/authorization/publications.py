@@ -12,11 +12,12 @@ from tidemill.core.job_scope import HolderKind, JobScope
 from tidemill.core.names import INPUTS_PREFIX
 from tidemill.core.policy import Permission
 from tidemill.errors import AwsError
+from tidemill.wire.exchange import Writer
 
 
 @dataclass(frozen=True, slots=True)
-class JobWriter:
-    """The key of a job as the writer of objects. Implements `tidemill.wire.exchange.Writer`.
+class JobWriter(Writer):
+    """The key of a job as the writer of objects.
 
     Attributes:
         arn: ARN of the key's role session, for messages.
@@ -33,39 +34,13 @@ class JobWriter:
     refused: list[Permission] = field(default_factory=list)
 
     def publisher_of(self, bucket: str, key: str) -> str:
-        """Return the publisher to record with an object that this job writes.
-
-        Args:
-            bucket: Name of the bucket.
-            key: The key.
-
-        Returns:
-            Empty if the object is none of its publications.
-        """
         publishes = self.scope.kind is not HolderKind.ENDPOINT and self.scope.owns(bucket, key)
         return self.scope.publisher if publishes or key.startswith(INPUTS_PREFIX) else ""
 
     def keeps(self, bucket: str, key: str) -> bool:
-        """Return whether the job's policy keeps it from changing what another job published under this key.
-
-        Args:
-            bucket: Name of the bucket.
-            key: The key.
-        """
         return self.keeps_published and not self.scope.owns(bucket, key)
 
     def refusal(self, action: str, bucket: str, key: str, *, publisher: str | None) -> AwsError | None:
-        """Return the error for a change of an object that another job published, or None.
-
-        Args:
-            action: For example ``s3:PutObject``.
-            bucket: Name of the bucket.
-            key: The key.
-            publisher: The publisher of the present object; empty for none, None if its row does not tell.
-
-        Returns:
-            AccessDenied, which is also noted for the job's log.
-        """
         free = publisher == "" and not key.startswith(INPUTS_PREFIX)
         if free or publisher == self.scope.publisher or not self.keeps(bucket, key):
             return None

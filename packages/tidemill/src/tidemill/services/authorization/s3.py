@@ -14,9 +14,6 @@ OWNER_MEMBERS = frozenset(("ExpectedBucketOwner", "ExpectedSourceBucketOwner"))
 def check_owners(request: Members) -> None:
     """Refuse a request that expects another account as owner of its bucket, or of a copy's source bucket.
 
-    Args:
-        request: Input members.
-
     Raises:
         AwsError: AccessDenied.
     """

@@ -209,7 +209,6 @@ def visible(
 
     Args:
         answer: Output members.
-        context: Context of the request.
         allows: Returns whether the policies that limit the caller allow a permission.
     """
     if context.service != "sagemaker" or context.operation not in _LISTS or isinstance(answer, Reply):

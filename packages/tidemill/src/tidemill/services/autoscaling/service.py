@@ -26,12 +26,7 @@ _SUSPENDED = ("DynamicScalingInSuspended", "DynamicScalingOutSuspended", "Schedu
 
 
 class AutoScalingService(Operations):
-    """Registers targets, and keeps their policies.
-
-    Args:
-        targets: The targets.
-        region: Region in ARNs.
-    """
+    """Registers targets, and keeps their policies."""
 
     def __init__(self, targets: ScalableTargets, *, region: str) -> None:
         self._targets = targets

@@ -48,11 +48,7 @@ _METRICS: Mapping[str, tuple[str, Callable[[CallPeriod], _Samples]]] = {
 
 
 class CallMetrics:
-    """Reads the history of requests as metrics.
-
-    Args:
-        history: The history.
-    """
+    """Reads the history of requests as metrics."""
 
     def __init__(self, history: CallHistory) -> None:
         self._history = history

@@ -43,11 +43,7 @@ _METRICS: Mapping[str, Callable[[Sample, SampledInstance], float]] = {
 
 
 class ResourceMetrics:
-    """Reads samples of instances as metrics.
-
-    Args:
-        samples: The samples.
-    """
+    """Reads samples of instances as metrics."""
 
     def __init__(self, samples: InstanceSamples) -> None:
         self._samples = samples

@@ -40,8 +40,6 @@ class CloudWatchService(Operations):
         training: The metrics in the logs of training jobs.
         custom: What clients have put.
         calls: The requests to endpoints.
-        samples: What instances use.
-        region: Region in ARNs.
         clock: Source of time.
     """
 

@@ -18,7 +18,6 @@ class CountedPoint(NamedTuple):
 
     Attributes:
         at_ms: Time in milliseconds since the epoch.
-        value: The value.
         count: How often it occurred; at least once.
     """
 

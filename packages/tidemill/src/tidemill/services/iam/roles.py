@@ -134,7 +134,6 @@ def checked_policy(name: str, text: str) -> None:
     """Refuse the document of a policy that cannot be honored.
 
     Args:
-        name: Name of the policy.
         text: Its JSON.
 
     Raises:

@@ -34,9 +34,7 @@ class IamService(Operations):
     """Manages roles and users.
 
     Args:
-        keys: The keys of users.
         roles: The roles that were created.
-        policies: The policies of all roles.
         owner: Access key id of the owner, who may manage them.
     """
 

@@ -50,7 +50,6 @@ class _Source:
     Attributes:
         name: SourcePolicyId.
         kind: SourcePolicyType: ``user``, ``role`` or ``none``.
-        policy: The policy.
         text: Its document; empty if there is none.
     """
 
@@ -98,7 +97,6 @@ class SimulationHandlers(Operations):
 
     Args:
         keys: The users and their policies.
-        created: The roles that were created.
         roles: The policies of all roles.
         of_owner: IAM's operations that only the owner of the service may use, whatever a policy allows.
     """

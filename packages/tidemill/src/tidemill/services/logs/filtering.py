@@ -18,11 +18,6 @@ class LogFilter:
     """FilterLogEvents over the streams on disk.
 
     ``interleaved`` has no effect, as on CloudWatch; neither has ``unmask``, since nothing is masked.
-
-    Args:
-        streams: The streams on disk.
-        groups: Records of groups.
-        region: The region in ARNs.
     """
 
     def __init__(self, streams: LogStreams, groups: GroupRecords, *, region: str) -> None:

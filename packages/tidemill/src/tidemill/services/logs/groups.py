@@ -15,13 +15,7 @@ _CLASS = "STANDARD"
 
 
 class LogGroups:
-    """DescribeLogGroups: the groups to which jobs and endpoints have written, and those that clients have created.
-
-    Args:
-        streams: The streams on disk.
-        records: Records of groups.
-        region: The region in ARNs.
-    """
+    """DescribeLogGroups: the groups to which jobs and endpoints have written, and those that clients have created."""
 
     def __init__(self, streams: LogStreams, records: GroupRecords, *, region: str) -> None:
         self._streams = streams
@@ -90,7 +84,6 @@ def group_named(identifier: str, *, region: str) -> str:
 
     Args:
         identifier: Name or ARN.
-        region: Region of the service.
 
     Raises:
         AwsError: ResourceNotFoundException for an ARN of another account or region.

@@ -26,14 +26,7 @@ _LANGUAGE = "CWLI"
 
 
 class LogQuerying(Operations):
-    """The operations on queries.
-
-    Args:
-        groups: Records of groups.
-        streams: The streams on disk.
-        queries: The queries.
-        region: The region in ARNs.
-    """
+    """The operations on queries."""
 
     def __init__(self, groups: GroupRecords, streams: LogStreams, queries: LogQueries, *, region: str) -> None:
         self._groups = groups
@@ -147,7 +140,6 @@ def queried_groups(request: Mapping[str, Any], *, region: str) -> list[str]:
 
     Args:
         request: Its members.
-        region: Region of the service.
 
     Raises:
         AwsError: InvalidParameterException: not exactly one of the three members names at least one group;

@@ -25,13 +25,9 @@ class LogsService(Operations):
     """Amazon CloudWatch Logs.
 
     Args:
-        streams: The streams on disk.
-        groups: Records of groups.
         writer: Writes the streams of clients.
         removal: Removes streams.
         queries: The queries of Logs Insights.
-        region: The region in ARNs.
-        clock: Provides the time.
     """
 
     def __init__(

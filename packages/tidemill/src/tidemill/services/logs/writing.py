@@ -32,12 +32,9 @@ class LogWriting(Operations):
     """Writes groups, streams and events.
 
     Args:
-        groups: Records of groups.
         streams: The streams on disk, for reading.
         writer: Writes the streams of clients.
         removal: Removes streams.
-        region: The region in ARNs.
-        clock: Provides the time.
     """
 
     def __init__(

@@ -21,7 +21,6 @@ class EndpointOperations(Operations):
     """Describes what serves an endpoint.
 
     Args:
-        hosting: Finds endpoints.
         endpoints: Asks their servers.
     """
 

@@ -50,7 +50,6 @@ def job_row(kind: str, record: Summary, *, tags: Mapping[str, str]) -> dict[str,
     Args:
         kind: A key of `KINDS`.
         record: The stored job, or what is known of a damaged one.
-        tags: Its tags.
     """
     row: dict[str, Any] = {
         "Kind": kind,

@@ -35,8 +35,6 @@ class JobResources:
     """What the operations read.
 
     Attributes:
-        records: Stores the jobs.
-        tags: Their tags.
         metrics: The metrics in the logs of training jobs.
         slots: Has the queue of jobs that wait for instances.
     """

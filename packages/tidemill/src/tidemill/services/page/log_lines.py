@@ -29,7 +29,6 @@ class LogLineOperations(Operations):
     A stream that does not exist has no lines: DescribeJob names the streams of a job before its instances write.
 
     Args:
-        streams: The streams on disk.
         groups: Records of groups, for their retention.
         search_cpu_s: Seconds of CPU that a search may take.
     """

@@ -14,7 +14,6 @@ class MetricsTokenOperations(Operations):
     """Manages the tokens, for the owner of the service alone: a token outlives the key of who made it.
 
     Args:
-        tokens: The tokens.
         owner: Access key id of the owner.
     """
 

@@ -19,11 +19,7 @@ _SAMPLES_MAX = 50_000
 
 
 class SampleOperations(Operations):
-    """Shows samples.
-
-    Args:
-        samples: The samples of instances.
-    """
+    """Shows samples."""
 
     def __init__(self, samples: InstanceSamples) -> None:
         self._samples = samples

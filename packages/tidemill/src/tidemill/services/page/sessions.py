@@ -11,11 +11,7 @@ from tidemill.wire.exchange import Context
 
 
 class SessionOperations(Operations):
-    """Begins and ends sessions of the page.
-
-    Args:
-        sessions: The sessions.
-    """
+    """Begins and ends sessions of the page."""
 
     def __init__(self, sessions: PageSessions) -> None:
         self._sessions = sessions

@@ -15,9 +15,6 @@ OWNER = {"DisplayName": "tidemill", "ID": ACCOUNT_ID}
 def described(info: ObjectInfo) -> dict[str, Any]:
     """Return the members that GetObject and HeadObject share, without length and checksums.
 
-    Args:
-        info: The row of the object.
-
     Returns:
         Members in botocore's names.
     """
@@ -49,9 +46,6 @@ def storage_class_of(headers: Mapping[str, Any]) -> str:
 
 def tag_set(info: ObjectInfo) -> list[dict[str, str]]:
     """Return tags in the form of GetObjectTagging.
-
-    Args:
-        info: The row of the object.
 
     Returns:
         Sorted by key.

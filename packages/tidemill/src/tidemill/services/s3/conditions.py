@@ -67,8 +67,6 @@ def failed(condition: str, value: object, info: ObjectInfo) -> PreconditionFaile
 
     Args:
         condition: Name of the member.
-        value: Its value.
-        info: The object.
     """
     return PreconditionFailed(
         f"the condition {condition}={value} does not hold for s3://{info.bucket}/{info.key}: its ETag is"

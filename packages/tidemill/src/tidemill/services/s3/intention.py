@@ -65,9 +65,6 @@ class Encryption:
     async def storage_of(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Return the members about storage that a put, a copy or an upload sets, by their names in replies.
 
-        Args:
-            request: Input members.
-
         Raises:
             NoSuchBucket: There is no such bucket.
             InvalidArgument: The members contradict each other, or the algorithm does not exist.
@@ -129,8 +126,6 @@ async def intention_of(
     """Return what a put or a new upload asks for, checked as far as that needs no byte of the object.
 
     Args:
-        request: Input members.
-        context: Context of the request.
         encryption: Decides about the members on storage.
         objects: Has the object that would be replaced.
 
@@ -154,7 +149,6 @@ def attributes_of(
     """Return the object attributes that a put, copy or upload request sets, without checksums.
 
     Args:
-        request: Input members.
         headers: Request headers; ``Expires`` is kept as the client wrote it.
         storage: Result of `Encryption.storage_of`.
 
@@ -241,7 +235,6 @@ def keeping_published(
     """Return ``then`` with a check before it that the caller may change the existing object.
 
     Args:
-        context: Context of the request.
         action: The IAM action of the change, e.g. ``s3:DeleteObject``.
         bucket: Bucket of the object.
         key: Key of the object.
@@ -264,7 +257,6 @@ def check_upload(context: Context, action: str, upload: UploadInfo) -> None:
     """Raise AccessDenied if the caller may not change a multipart upload that another job began.
 
     Args:
-        context: The context of the request.
         action: For example ``s3:PutObject``.
         upload: The row of the upload.
 
@@ -319,7 +311,6 @@ def encryption_of(headers: Mapping[str, Any], request: Mapping[str, Any]) -> dic
 
     Args:
         headers: Headers kept with the object.
-        request: Input members.
     """
     members = {name: headers[name] for name in _ENCRYPTION_MEMBERS if name in headers}
     if request.get("SSEKMSEncryptionContext"):

@@ -14,15 +14,8 @@ from tidemill.wire.exchange import Context
 
 # Members of CreateProcessingJob that DescribeProcessingJob returns unchanged.
 _ECHOED = (
-    "ProcessingInputs",
-    "ProcessingOutputConfig",
-    "ProcessingResources",
-    "StoppingCondition",
-    "AppSpecification",
-    "Environment",
-    "NetworkConfig",
-    "RoleArn",
-    "ExperimentConfig",
+    *("ProcessingInputs", "ProcessingOutputConfig", "ProcessingResources", "StoppingCondition"),
+    *("AppSpecification", "Environment", "NetworkConfig", "RoleArn", "ExperimentConfig"),
 )
 _DEFAULT_RUNTIME_S = 86400
 

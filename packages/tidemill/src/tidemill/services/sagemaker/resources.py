@@ -29,7 +29,6 @@ class SageMakerResources:
         registry: Model packages and their groups.
         experiments: Experiments and trials.
         lineage: Artifacts and their associations.
-        executions: Their executions.
         records: Stores all resources, for searches.
     """
 

@@ -165,12 +165,7 @@ _RESOURCES: Mapping[str, _Resource] = {
 
 
 class SearchHandlers(Operations):
-    """Search, and the names of properties that a search can use.
-
-    Args:
-        records: Stores the resources.
-        tags: Their tags.
-    """
+    """Search, and the names of properties that a search can use."""
 
     def __init__(self, records: RecordStore, tags: Tags) -> None:
         self._records = records

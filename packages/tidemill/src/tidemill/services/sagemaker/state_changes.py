@@ -37,7 +37,6 @@ def state_change(record: Record, *, previous: str, delivery: str, region: str) -
         record: The changed record.
         previous: Its status before; empty for a new one.
         delivery: Identifies the change.
-        region: The service's region.
     """
     title, describe = _KINDS[record.kind]
     detail = describe(record)
@@ -58,7 +57,6 @@ def event(
         resources: ARNs.
         at_ms: Its time in milliseconds since the epoch.
         delivery: Identifies it; equal ones get equal ids.
-        region: The service's region.
     """
     return {
         "version": "0",

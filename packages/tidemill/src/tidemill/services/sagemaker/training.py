@@ -13,24 +13,10 @@ from tidemill.wire.exchange import Context
 
 # Members of CreateTrainingJob that DescribeTrainingJob returns unchanged.
 _ECHOED = (
-    "HyperParameters",
-    "RoleArn",
-    "InputDataConfig",
-    "ResourceConfig",
-    "VpcConfig",
-    "DebugHookConfig",
-    "DebugRuleConfigurations",
-    "TensorBoardOutputConfig",
-    "CheckpointConfig",
-    "ExperimentConfig",
-    "ProfilerConfig",
-    "ProfilerRuleConfigurations",
-    "Environment",
-    "EnableManagedSpotTraining",
-    "RetryStrategy",
-    "RemoteDebugConfig",
-    "InfraCheckConfig",
-    "SessionChainingConfig",
+    *("HyperParameters", "RoleArn", "InputDataConfig", "ResourceConfig", "VpcConfig", "DebugHookConfig"),
+    *("DebugRuleConfigurations", "TensorBoardOutputConfig", "CheckpointConfig", "ExperimentConfig"),
+    *("ProfilerConfig", "ProfilerRuleConfigurations", "Environment", "EnableManagedSpotTraining"),
+    *("RetryStrategy", "RemoteDebugConfig", "InfraCheckConfig", "SessionChainingConfig"),
 )
 
 # A header that AWS's clients never send: with it StopTrainingJob interrupts the job, which then starts again.

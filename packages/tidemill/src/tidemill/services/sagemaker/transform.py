@@ -13,18 +13,9 @@ from tidemill.wire.exchange import Context
 
 # Members of CreateTransformJob that DescribeTransformJob returns unchanged.
 _ECHOED = (
-    "ModelName",
-    "MaxConcurrentTransforms",
-    "ModelClientConfig",
-    "MaxPayloadInMB",
-    "BatchStrategy",
-    "Environment",
-    "TransformInput",
-    "TransformOutput",
-    "DataCaptureConfig",
-    "TransformResources",
-    "DataProcessing",
-    "ExperimentConfig",
+    *("ModelName", "MaxConcurrentTransforms", "ModelClientConfig", "MaxPayloadInMB", "BatchStrategy"),
+    *("Environment", "TransformInput", "TransformOutput", "DataCaptureConfig", "TransformResources"),
+    *("DataProcessing", "ExperimentConfig"),
 )
 
 

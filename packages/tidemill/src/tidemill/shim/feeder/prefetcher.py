@@ -100,8 +100,6 @@ def prefetch(
     """Yield the entries in order, remote objects with their content; meanwhile fetch up to eight entries ahead.
 
     Args:
-        entries: The entries.
-        stores: The remote stores.
         cancellation: Ends the waits of readers.
 
     Raises:

@@ -96,31 +96,12 @@ class PooledDatabase(Database):
         return self._writer.commits
 
     async def write(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
-        """Run a work in the next group's transaction, as `Database.write`.
-
-        Returns:
-            What ``work`` returned, after the commit.
-        """
         return await self._writer.write(work, grows=grows)
 
     def write_sync(self, work: Callable[[Connection], T], *, grows: bool = False) -> T:
-        """Do the same as `write`, for plain threads.
-
-        Args:
-            work: Runs in the transaction.
-            grows: Whether it is refused while the disk is full.
-
-        Returns:
-            What ``work`` returned, after the commit.
-        """
         return self._writer.write_sync(work, grows=grows)
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run a work that only reads, in this thread, as `Database.read`.
-
-        Returns:
-            What ``work`` returned.
-        """
         try:
             return self._read(work)
         except DBAPIError as error:
@@ -134,14 +115,6 @@ class PooledDatabase(Database):
         return rows[0] if rows else None
 
     async def read_in_thread(self, work: Callable[[Connection], T]) -> T:
-        """Do the same as `read` in a thread of the pool.
-
-        Args:
-            work: Runs in a transaction that only reads.
-
-        Returns:
-            What ``work`` returned.
-        """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.read, work)
 
     def close(self) -> None:

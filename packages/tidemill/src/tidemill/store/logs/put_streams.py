@@ -62,7 +62,6 @@ class PutStreams:
 
         Args:
             group: Name of the group.
-            name: Name of the stream.
         """
         with self._groups_lock:
             if (stream_directory(self._root, group, name) / STREAM_FILE).exists():
@@ -99,7 +98,6 @@ class PutStreams:
 
         Args:
             group: Name of the group.
-            name: Name of the stream.
         """
         with self._writing(group, name) as directory:
             self._remove(directory)

@@ -428,7 +428,6 @@ class LogStreams:
 
         Args:
             group: Name of the group.
-            name: Name of the stream.
 
         Returns:
             Times and bytes; times of events are None without an event.

@@ -182,7 +182,6 @@ class Contents:
     Args:
         root: Directory for contents and local copies.
         database: Stores the rows that name contents, and those of contents that no object names.
-        clock: Provides the current time.
         grace_s: Seconds for which content is kept after the removal of its last row.
         remote: Settings for contents in a remote S3.
     """
@@ -233,7 +232,6 @@ class Contents:
         """Make received content visible as an object. From this call on, the store owns the content.
 
         Args:
-            bucket: Name of the bucket.
             key: Key of the object; must be checked by `check_key` before.
             content: Result of `ContentPlace.receive`, `join` or `adopt`, or of `DiskPlace.copy`.
             attributes: Attributes that the client has set.
@@ -269,8 +267,6 @@ class Contents:
         """Return the row of an object with new content, modified now. The arguments are those of `publish`.
 
         Args:
-            bucket: Name of the bucket.
-            key: The key.
             content: The new content.
             attributes: Content type, metadata and the like.
             etag: Default: the content's own.

@@ -76,7 +76,6 @@ class DiskPlace:
     Args:
         root: Directory of the store; created if missing. Its subdirectories ``tmp``, ``content`` and ``quarantine``
             must be on one file system, and ``trash``, too.
-        clock: Provides the current time.
         grace_s: Seconds for which a file is kept after the removal of its last row, because replies may still read it.
     """
 
@@ -224,7 +223,6 @@ class DiskPlace:
         ``file`` stays in place and must not be written to. The caller removes ``file`` once a row names the content.
 
         Args:
-            file: The file.
             name: No effect, as for `receive`.
 
         Raises:

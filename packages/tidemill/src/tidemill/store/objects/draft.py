@@ -30,7 +30,6 @@ class Content:
     """One durable content of the store.
 
     Attributes:
-        size_bytes: Length in bytes.
         md5: MD5 in hexadecimal; empty if it was not computed.
         sha256: SHA-256 in hexadecimal.
     """

@@ -44,7 +44,6 @@ async def extract(
 
     Args:
         archive: The file, which nobody changes.
-        bucket: Name of the bucket.
         entries: The objects, with keys that `check_key` has checked.
         headers: Kept with each object. Default: none.
 

@@ -102,10 +102,8 @@ class ObjectInfo(ObjectAttributes):
     """One stored object.
 
     Attributes:
-        bucket: Name of the bucket.
         key: Key of the object; never used as a path.
         content_id: Id of the content. Several objects may have the same content.
-        size_bytes: Length in bytes.
         etag: MD5 in hexadecimal, without quotes. For a multipart object, the MD5 of the parts' MD5s and ``-N``; for a
             large file that a client has handed over, half of the SHA-256 and ``-1``.
         sha256: SHA-256 of the whole content, in hexadecimal.
@@ -222,9 +220,6 @@ def bucket_created_ms(connection: Connection, name: str) -> int | None:
 def require_bucket(connection: Connection, name: str) -> None:
     """Raise NoSuchBucket unless there is such a bucket.
 
-    Args:
-        connection: A transaction.
-
     Raises:
         NoSuchBucket: If there is none.
     """
@@ -246,7 +241,6 @@ def insert_bucket(connection: Connection, name: str, created_ms: int) -> bool:
     """Create a bucket; return False if it already exists.
 
     Args:
-        connection: A transaction that may write.
         created_ms: Milliseconds since the epoch.
     """
     if bucket_created_ms(connection, name) is not None:
@@ -270,7 +264,6 @@ def delete_bucket(connection: Connection, name: str) -> None:
     """Remove the bucket and the records of its completed uploads.
 
     Args:
-        connection: A transaction that may write.
         name: Name of the bucket, which is empty.
     """
     connection.execute(delete(uploads).where(uploads.c.bucket == name))
@@ -291,7 +284,6 @@ def put_object(connection: Connection, info: ObjectInfo, *, precondition: Precon
     """Store an object. Return the content id of the object that it replaces, if there is one.
 
     Args:
-        connection: A transaction that may write.
         info: The row.
         precondition: Refuses the change. Default: none.
 
@@ -316,8 +308,6 @@ def put_objects(connection: Connection, bucket: str, infos: Sequence[ObjectInfo]
     A few statements for all rows: a statement costs more time than the row.
 
     Args:
-        connection: A transaction that may write.
-        bucket: Name of the bucket.
         infos: The rows, in the order of their puts.
     """
     last = {info.key.encode(): info for info in infos}
@@ -337,8 +327,6 @@ def delete_object(connection: Connection, bucket: str, key: str) -> str | None:
     """Delete the object's row, even if it is damaged. Return its content id, or None if there was no row.
 
     Args:
-        connection: A transaction that may write.
-        bucket: Name of the bucket.
         key: The key; a missing one is no error.
     """
     where = of_key(bucket, key)
@@ -354,7 +342,6 @@ def unnamed_of(connection: Connection, content_ids: Iterable[str]) -> list[str]:
     """Return those of ``content_ids`` that no row names.
 
     Args:
-        connection: A transaction.
         content_ids: Ids to look for in objects and parts.
 
     Returns:
@@ -378,8 +365,6 @@ def summarize(connection: Connection, bucket: str, *, prefix: bytes) -> tuple[in
     """Return the number of objects whose keys begin with ``prefix``, and their size in bytes.
 
     Args:
-        connection: A transaction.
-        bucket: Name of the bucket.
         prefix: UTF-8; empty for all keys.
     """
     query = select(func.count(), func.coalesce(func.sum(objects.c.size_bytes), 0)).where(
@@ -397,8 +382,6 @@ def scan(
     """Yield keys and objects in key order. A damaged row is yielded as such, so that it hides no other object.
 
     Args:
-        connection: A transaction.
-        bucket: Name of the bucket.
         start: The first key to yield, if it exists.
         prefix: Yield only keys that begin with this text.
         limit: Maximum number of objects.

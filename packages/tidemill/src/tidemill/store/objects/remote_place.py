@@ -50,7 +50,6 @@ class RemotePlace:
         remotes: Addresses and credentials by bucket name or pattern: the setting ``remote_s3``.
         disk: Receives and hashes contents before they are uploaded.
         database: Stores the rows of contents that no object names.
-        clock: Provides the current time.
         grace_s: Seconds for which content is kept after the removal of its last row, because replies may still read it.
     """
 

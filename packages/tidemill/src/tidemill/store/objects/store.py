@@ -254,9 +254,6 @@ class ObjectStore:
     def damaged(self, info: ObjectInfo) -> ObjectDamaged:
         """Move the file of a damaged object to quarantine. Return the error to raise.
 
-        Args:
-            info: The row of the object.
-
         Returns:
             The error; a client gets its code and text.
         """
@@ -268,7 +265,6 @@ class ObjectStore:
         """Store ``data`` as an object.
 
         Args:
-            bucket: Name of the bucket.
             attributes: Media type, metadata and other attributes. Default: those of `ObjectAttributes`.
 
         Raises:
@@ -300,7 +296,6 @@ class ObjectStore:
         a missing file is no error, and a stream is not read.
 
         Args:
-            bucket: Name of the bucket.
             key: Key of the object.
             source: The file, or the bytes.
             sha256: Expected SHA-256 in hexadecimal.
@@ -385,7 +380,6 @@ class ObjectStore:
         """Replace the tags of an object.
 
         Args:
-            bucket: Name of the bucket.
             tags: All tags that the object has afterwards; empty removes them.
             precondition: Refuses the change inside the transaction. Default: none.
 
@@ -407,7 +401,6 @@ class ObjectStore:
         """Remove objects in one transaction. Keys without an object are ignored.
 
         Args:
-            bucket: Name of the bucket.
             precondition: Called for each key; refuses the whole change inside the transaction. Default: none.
 
         Raises:

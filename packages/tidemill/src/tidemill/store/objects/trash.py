@@ -22,7 +22,6 @@ class Trash:
 
     Args:
         root: Directory of the trash, on the file system of the contents; created at first use.
-        clock: Provides the current time.
     """
 
     def __init__(self, root: Path, *, clock: Clock) -> None:

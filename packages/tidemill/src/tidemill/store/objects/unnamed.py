@@ -39,7 +39,6 @@ def note(connection: Connection, content_ids: Iterable[str], *, uploading: bool,
     """Record content that no row names.
 
     Args:
-        connection: A transaction.
         uploading: Whether their upload begins; False if their last row is removed.
         since_ms: Current time, in milliseconds since the epoch.
     """
@@ -71,7 +70,6 @@ def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> 
     """Return content in a remote S3 that no row names, and that was recorded before a time or whose upload has begun.
 
     Args:
-        connection: A transaction.
         before_ms: The time, in milliseconds since the epoch.
         after: Return only content ids greater than this one.
         limit: Maximum number of rows to read.
@@ -87,9 +85,6 @@ def noted(connection: Connection, *, before_ms: int, after: str, limit: int) -> 
 
 def remote_buckets(connection: Connection) -> list[str]:
     """Return the buckets of remote S3 stores that have the content of objects.
-
-    Args:
-        connection: A transaction.
 
     Returns:
         Names, sorted.

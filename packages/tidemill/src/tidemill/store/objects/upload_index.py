@@ -25,7 +25,6 @@ class PartInfo:
 
     Attributes:
         part_number: Number of the part, 1 to 10,000.
-        size_bytes: Length in bytes.
         etag: MD5 in hexadecimal, without quotes.
         sha256: SHA-256 in hexadecimal.
         modified_ms: Time of the upload, in milliseconds since the epoch.
@@ -140,7 +139,6 @@ def require_upload(
     """Return a multipart upload.
 
     Args:
-        connection: A transaction.
         complete_too: Whether to return a completed upload too. Default: false.
 
     Raises:
@@ -202,7 +200,6 @@ def list_parts(
     """Return the parts of an upload in the order of their numbers. A damaged part counts as not uploaded.
 
     Args:
-        connection: A transaction.
         after: Return only parts with a greater number. Default: 0.
         limit: Maximum number of parts. Default: no limit.
     """
@@ -221,7 +218,6 @@ def put_part(connection: Connection, part: PartInfo) -> list[str]:
     """Store a part. Return the content id of the part that it replaces, if any.
 
     Args:
-        connection: A transaction that may write.
         part: The row.
 
     Returns:
@@ -251,7 +247,6 @@ def scan_uploads(
     """Yield open uploads in the order of key and id; one whose row is damaged with ``is_damaged`` and what is known.
 
     Args:
-        connection: A transaction.
         start: Key and upload id; only later uploads are yielded.
         prefix: Yield only uploads whose key begins with this text.
     """
@@ -294,7 +289,6 @@ def has_completed_uploads(connection: Connection, before_ms: int) -> bool:
     """Return whether any multipart upload was completed before ``before_ms``, in milliseconds since the epoch.
 
     Args:
-        connection: A transaction.
         before_ms: Upper bound, exclusive.
     """
     return (
@@ -306,7 +300,6 @@ def forget_completed_uploads(connection: Connection, before_ms: int) -> None:
     """Delete the rows of multipart uploads that were completed before ``before_ms``, since no client repeats those.
 
     Args:
-        connection: A transaction that may write.
         before_ms: Milliseconds since the epoch, exclusive.
     """
     connection.execute(delete(uploads).where(uploads.c.completed_ms < before_ms))

@@ -86,7 +86,6 @@ class Uploads:
         """Begin an upload.
 
         Args:
-            bucket: Name of the bucket.
             key: Key of the future object; must be checked by `check_key` before.
             attributes: Attributes of the future object.
             algorithm: Checksum algorithm that the client announced, e.g. ``CRC32``. Default: none.
@@ -222,7 +221,6 @@ class Uploads:
         """Return up to ``limit`` open uploads and common prefixes that follow a key and upload id.
 
         Args:
-            bucket: Name of the bucket.
             prefix: List only keys that begin with this text.
             delimiter: Combine keys that contain this text after the prefix into common prefixes; empty for none.
             after: Key and upload id. With an empty id, the page begins after all uploads of the key.

@@ -82,7 +82,6 @@ class Listing:
         """Return the names of the rows of a page with a filter, and the key after which the next page continues.
 
         Args:
-            connection: A transaction.
             after: Key of the last row of the page before; None for the first page.
             scan_max_rows: Most rows to look at.
 

@@ -75,16 +75,10 @@ class SqlTransaction(Transaction):
         """Kind and name of each record that was written."""
 
     def get(self, kind: str, name: str) -> Record | None:
-        """Return a record, as `Transaction.get`.
-
-        Returns:
-            None if there is none.
-        """
         row = _row(self._connection, kind, name)
         return None if row is None else _to_record(row)
 
     def insert(self, record: Record) -> None:
-        """Store a new record, as `RecordStore.insert`."""
         try:
             self.touched.add((record.kind, record.name))
             execute(self._connection, _INSERT, _to_row(record))
@@ -95,11 +89,6 @@ class SqlTransaction(Transaction):
             self._also(self, None, record)
 
     def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Change one record, as `Transaction.update`.
-
-        Raises:
-            ValueError: If the new record has another kind or name.
-        """
         current = self.get(kind, name)
         changed = None if current is None else change(current)
         if current is None or changed is None:
@@ -117,11 +106,6 @@ class SqlTransaction(Transaction):
         return stored
 
     def delete(self, kind: str, name: str) -> Record | None:
-        """Remove a record, as `Transaction.delete`.
-
-        Returns:
-            What was removed; None without a record.
-        """
         row = _row(self._connection, kind, name)
         current = None if row is None else _record_or_damaged(row)
         if current is not None:
@@ -158,11 +142,6 @@ class SqlRecordStore(RecordStore):
         self._reported: set[tuple[str, str]] = set()  # damaged records that the log names already
 
     async def change(self, work: Callable[[Transaction], T], *, grows: bool = False) -> T:
-        """Run a work in one transaction, as `RecordStore.change`.
-
-        Returns:
-            What ``work`` returned, after the commit.
-        """
         turns: dict[_Turn, int] = {}
         touched: set[tuple[str, str]] = set()
 
@@ -247,36 +226,19 @@ class SqlRecordStore(RecordStore):
             self._ended[each] = max(self._ended[each], turn)
 
     async def insert(self, record: Record) -> None:
-        """Store a new record, as `RecordStore.insert`."""
         await self.change(lambda transaction: transaction.insert(record), grows=True)
 
     async def update(self, kind: str, name: str, change: Callable[[Record], Record | None]) -> Record | None:
-        """Change one record atomically, as `RecordStore.update`."""
         return await self.change(lambda transaction: transaction.update(kind, name, change))
 
     async def delete(self, kind: str, name: str) -> Record | None:
-        """Remove a record, as `RecordStore.delete`.
-
-        Returns:
-            What was removed; None without a record.
-        """
         return await self.change(lambda transaction: transaction.delete(kind, name))
 
     def get(self, kind: str, name: str) -> Record | None:
-        """Return the committed record, or None, as `RecordStore.get`.
-
-        Returns:
-            None if there is none.
-        """
         row = self._database.row(_GET, {"by_kind": kind, "by_name": name})
         return None if row is None else _to_record(row)
 
     async def list(self, kind: str, query: Query) -> Page[Record]:
-        """Return a page of records, as `RecordStore.list`. Damaged ones are logged once and listed apart.
-
-        Args:
-            query: Filter, order, page.
-        """
         found, next_token = await self._page(kind, query, _RECORD)
         damaged = tuple(each for each in found if not isinstance(each, Record))
         for each in damaged:
@@ -286,7 +248,6 @@ class SqlRecordStore(RecordStore):
         return Page(tuple(each for each in found if isinstance(each, Record)), next_token, damaged)
 
     async def counts(self, kinds: Collection[str]) -> Mapping[tuple[str, str], int]:
-        """Count records by kind and status, as `RecordStore.counts`."""
         statement = (
             select(records.c.kind, records.c.status, func.count())
             .where(records.c.kind.in_(kinds))
@@ -296,7 +257,6 @@ class SqlRecordStore(RecordStore):
         return {(str(kind), str(status)): count for kind, status, count in rows}
 
     async def summaries(self, kind: str, query: Query) -> Page[Summary]:
-        """Return a page of summaries, as `RecordStore.summaries`."""
         return Page(*await self._page(kind, query, _SUMMARY))
 
     async def _page(self, kind: str, query: Query, form: "_Form[S]") -> tuple[tuple[S | Summary, ...], str | None]:

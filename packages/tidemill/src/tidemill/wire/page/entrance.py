@@ -72,7 +72,6 @@ class PageEntrance:
 
     Args:
         files: The built page.
-        sessions: The sessions of browsers.
         metrics: Answers monitors.
         region: The service's region, for the page.
     """

@@ -12,7 +12,6 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
     Args:
         date: ``YYYYMMDD``.
-        region: AWS region.
         service: Signing name of the service.
 
     Returns:

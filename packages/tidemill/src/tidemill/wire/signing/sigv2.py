@@ -14,45 +14,6 @@ from tidemill.wire.request import Request
 from tidemill.wire.signing.credentials import Credential, CredentialLookup, check_token
 
 _METHODS = ("GET", "PUT")
-_SUBRESOURCES = frozenset(
-    [
-        "accelerate",
-        "acl",
-        "analytics",
-        "cors",
-        "defaultObjectAcl",
-        "delete",
-        "inventory",
-        "lifecycle",
-        "location",
-        "logging",
-        "metrics",
-        "notification",
-        "object-lock",
-        "partNumber",
-        "policy",
-        "replication",
-        "requestPayment",
-        "response-cache-control",
-        "response-content-disposition",
-        "response-content-encoding",
-        "response-content-language",
-        "response-content-type",
-        "response-expires",
-        "restore",
-        "select",
-        "select-type",
-        "storageClass",
-        "tagging",
-        "torrent",
-        "uploadId",
-        "uploads",
-        "versionId",
-        "versioning",
-        "versions",
-        "website",
-    ]
-)
 
 
 def verify_sigv2(request: Request, credentials: CredentialLookup, *, now_ms: int) -> Credential:
@@ -130,10 +91,12 @@ def _string_to_sign(request: Request, expires: str) -> str:
 
 
 def _resource(request: Request) -> str:
+    from botocore.auth import HmacV1Auth  # takes a while, and few clients sign so
+
     found = sorted(
         (name, equals, value)
         for (name, value), (_, equals, _) in zip(request.query, request.query_pairs, strict=True)
-        if name in _SUBRESOURCES
+        if name in HmacV1Auth.QSAOfInterest
     )
     parts = "&".join(f"{name}={value}" if equals else name for name, equals, value in found)
     return f"{request.raw_path}?{parts}" if parts else request.raw_path

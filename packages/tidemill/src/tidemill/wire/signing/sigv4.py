@@ -69,7 +69,6 @@ class Verifier:
 
     Args:
         credentials: Finds secrets.
-        region: The service's region.
         clock: Compared with the time of signing.
         strict_region: Whether to refuse scopes of other regions. Default: False, because the service has one state for
             all regions that clients may be set to.

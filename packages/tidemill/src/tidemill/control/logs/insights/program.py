@@ -82,11 +82,7 @@ def main() -> None:
 
 
 class _ScannedEvents:
-    """The events between the times, stream by stream.
-
-    Args:
-        task: The task.
-    """
+    """The events between the times, stream by stream."""
 
     def __init__(self, task: QueryTask) -> None:
         self._task = task

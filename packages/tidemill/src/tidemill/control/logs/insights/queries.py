@@ -47,7 +47,6 @@ class LogQuery:
     """One query.
 
     Attributes:
-        query_id: Its id.
         text: As it was sent.
         groups: Names of the log groups.
         caller: ARN of its sender.
@@ -79,7 +78,6 @@ class LogQueries:
     """Runs each query in a separate process, two at a time, and keeps the last 32 MiB of results.
 
     Args:
-        clock: Provides the time.
         cpu_s: Seconds of CPU that a query may take.
     """
 
