@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tidemill.control.experiments.job_components import begin_component, end_component
-from tidemill.control.resources import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
+from tidemill.control.resources import PROCESSING_JOB, TITLES, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
 from tidemill.control.search.pages import walk
 from tidemill.control.tags import delete_tags, insert_tags
 from tidemill.core import faults
@@ -46,6 +46,11 @@ class JobKind(Generic[J]):
     missing: str
     read: Callable[[Mapping[str, Any]], J]
     error: type[AwsError] = ValidationException
+
+    @property
+    def resource(self) -> str:
+        """Name of the kind in SageMaker's operations, e.g. ``TrainingJob``."""
+        return TITLES[self.kind]
 
     def write(self, job: J) -> Record:
         """Return the record of a job.
@@ -89,6 +94,13 @@ TUNING = JobKind(
     read=TuningJob.from_document,
     error=ResourceNotFound,
 )
+KINDS: Mapping[str, JobKind[Any]] = {
+    "training": TRAINING,
+    "processing": PROCESSING,
+    "transform": TRANSFORM,
+    "tuning": TUNING,
+}
+"""By the value of Kind in tidemill's own operations."""
 
 
 class Jobs(Generic[J]):

@@ -155,9 +155,6 @@ class KmsKeys:
         Args:
             description: Shown by DescribeKey.
             policy: JSON text; empty for the default.
-
-        Returns:
-            The new key.
         """
         arn, now_ms = self._arn(str(uuid.uuid4())), self._clock.now_ms()
         key = KmsKey(arn=arn, description=description, policy=policy, created_ms=now_ms)

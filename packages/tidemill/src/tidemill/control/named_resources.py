@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from tidemill.control.resources import ARTIFACT, EXPERIMENT, TRIAL, TRIAL_COMPONENT
+from tidemill.control.resources import TITLES
 from tidemill.control.tags import check_tags, delete_tags, insert_tags
 from tidemill.core.clock import Clock
 from tidemill.core.names import sagemaker_arn
@@ -11,9 +11,6 @@ from tidemill.store.records.base import Record, RecordStore, Transaction
 
 GivenTags = Sequence[Mapping[str, str]]
 """``{"Key": ..., "Value": ...}`` each."""
-
-TITLES = {EXPERIMENT: "Experiment", TRIAL: "Trial", TRIAL_COMPONENT: "TrialComponent", ARTIFACT: "Artifact"}
-"""By kind, its name in messages."""
 
 
 class NamedResources:
@@ -68,9 +65,6 @@ class NamedResources:
 
         Args:
             check: Raises an exception if the record must stay, and makes further changes in the same commit.
-
-        Returns:
-            Its ARN.
         """
 
         def delete(transaction: Transaction) -> str:

@@ -35,6 +35,25 @@ STEP_RESULT = "pipeline-step-result"
 ASYNC_INVOCATION = "async-invocation"
 """Kind of a request of an asynchronous endpoint that has no result yet."""
 
+TITLES = {
+    MODEL: "Model",
+    ARTIFACT: "Artifact",
+    EXPERIMENT: "Experiment",
+    TRIAL: "Trial",
+    TRIAL_COMPONENT: "TrialComponent",
+    MODEL_PACKAGE: "ModelPackage",
+    MODEL_PACKAGE_GROUP: "ModelPackageGroup",
+    ENDPOINT_CONFIG: "EndpointConfig",
+    ENDPOINT: "Endpoint",
+    TRAINING_JOB: "TrainingJob",
+    PROCESSING_JOB: "ProcessingJob",
+    TRANSFORM_JOB: "TransformJob",
+    TUNING_JOB: "HyperParameterTuningJob",
+    PIPELINE: "Pipeline",
+    PIPELINE_EXECUTION: "PipelineExecution",
+}
+"""By kind, its name in SageMaker's operations, members and messages, e.g. ``DescribeModel`` and ``ModelName``."""
+
 
 class Stored(Protocol):
     """A resource that lists show by its summary."""

@@ -44,9 +44,6 @@ def surprising(hyperparameters: Mapping[str, Any]) -> list[str]:
 
     Args:
         hyperparameters: Decoded values.
-
-    Returns:
-        Sentences for a warning.
     """
     sentences = []
     for name, value in hyperparameters.items():

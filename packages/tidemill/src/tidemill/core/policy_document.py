@@ -265,9 +265,6 @@ def read_table(document: object, what: str, allowed: tuple[str, ...]) -> Mapping
         what: What it is called in the error.
         allowed: Names of members.
 
-    Returns:
-        The same table.
-
     Raises:
         ValueError: For another type or member.
     """
@@ -287,9 +284,6 @@ def read_texts(value: object, what: str) -> tuple[str, ...]:
     Args:
         value: A string or a list of strings.
         what: What it is called in the error.
-
-    Returns:
-        At least one text.
 
     Raises:
         ValueError: For anything else.

@@ -21,9 +21,6 @@ class LayerSizes:
         Args:
             *layers: Directories of complete layers.
             stopped: Whether to give up; then the sizes measured so far count.
-
-        Returns:
-            Bytes.
         """
         for layer in layers:
             if layer not in self._known and not stopped():

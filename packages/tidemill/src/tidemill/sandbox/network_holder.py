@@ -116,9 +116,6 @@ def main(arguments: list[str]) -> int:
 
     Args:
         arguments: One: the plan, as JSON.
-
-    Returns:
-        Exit status.
     """
     plan = json.loads(arguments[0])
     read_fd, write_fd = os.pipe()

@@ -47,9 +47,6 @@ class ServiceRecord:
             url: Address on this machine.
             clock: Gives the time of the start.
             public_url: Address for other machines; empty without one.
-
-        Returns:
-            The record, not published yet.
         """
         own = ProcessId.own()
         return cls(

@@ -52,32 +52,27 @@ def _families(shown: _Shown) -> Iterator[Family]:
         values = [(labels, value(series.samples[-1])) for labels, series in shown]
         yield Family(f"tidemill_instance_{name}", "gauge", text, values)
     limits = [(labels, series.instance) for labels, series in shown if series.instance is not None]
-    yield Family(
-        "tidemill_instance_cpus",
-        "gauge",
-        "Processors that an instance may use.",
-        [(labels, instance.cpus) for labels, instance in limits],
-    )
-    yield Family(
-        "tidemill_instance_memory_max_bytes",
-        "gauge",
-        "Memory that an instance may use.",
-        [(labels, instance.memory_bytes) for labels, instance in limits],
-    )
     gpus = [
         ({**labels, "gpu": str(number)}, gpu)
         for labels, series in shown
         for number, gpu in enumerate(series.samples[-1].gpus)
     ]
-    yield Family(
-        "tidemill_instance_gpu_busy_ratio",
-        "gauge",
-        "Part of the time in which a GPU of an instance computed.",
-        [(labels, gpu.busy) for labels, gpu in gpus],
-    )
-    yield Family(
-        "tidemill_instance_gpu_memory_bytes",
-        "gauge",
-        "Memory in use on a GPU of an instance.",
-        [(labels, gpu.memory_bytes) for labels, gpu in gpus],
-    )
+    for name, text, values in (
+        ("cpus", "Processors that an instance may use.", [(labels, each.cpus) for labels, each in limits]),
+        (
+            "memory_max_bytes",
+            "Memory that an instance may use.",
+            [(labels, each.memory_bytes) for labels, each in limits],
+        ),
+        (
+            "gpu_busy_ratio",
+            "Part of the time in which a GPU of an instance computed.",
+            [(labels, gpu.busy) for labels, gpu in gpus],
+        ),
+        (
+            "gpu_memory_bytes",
+            "Memory in use on a GPU of an instance.",
+            [(labels, gpu.memory_bytes) for labels, gpu in gpus],
+        ),
+    ):
+        yield Family(f"tidemill_instance_{name}", "gauge", text, values)

@@ -67,9 +67,6 @@ class ServiceLog:
 
         Args:
             text: The line with its end.
-
-        Returns:
-            The number of characters.
         """
         data = text.encode(errors="backslashreplace")
         with self._lock:

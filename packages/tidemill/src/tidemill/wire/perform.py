@@ -47,9 +47,6 @@ class Performer:
                 parameter of a pipeline has a type, whereas all hyperparameters are texts.
             credential: Whose rights it has.
 
-        Returns:
-            The members of the answer.
-
         Raises:
             AwsError: What a client would receive.
         """

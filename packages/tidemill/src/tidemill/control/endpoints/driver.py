@@ -131,9 +131,6 @@ class EndpointDriver:
         Args:
             current: Returns the endpoint as it is now; asked again after a failure.
             call: Body, headers, variant and time limit.
-
-        Returns:
-            The answer, and the variant that gave it.
         """
         endpoint = current()
         answer, variant = await self._traffic.send(current, call)

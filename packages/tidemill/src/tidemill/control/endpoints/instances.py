@@ -106,9 +106,6 @@ class Instances:
             body: Body of the request.
             headers: Headers of the request.
 
-        Returns:
-            The answer.
-
         Raises:
             Unreachable: If the server does not accept the request.
         """

@@ -104,9 +104,6 @@ def limit_of(config: Mapping[str, Any]) -> int | None:
 
     Args:
         config: The DeploymentConfig of a request.
-
-    Returns:
-        Seconds.
     """
     return config.get("BlueGreenUpdatePolicy", {}).get("MaximumExecutionTimeoutInSeconds")
 

@@ -58,9 +58,6 @@ class TrialComponents(NamedResources):
     async def delete(self, name: str) -> str:
         """Delete a component without trials, its metrics, its associations and its tags.
 
-        Returns:
-            Its ARN.
-
         Raises:
             ResourceNotFound: There is no such component.
             ValidationException: It is associated with a trial.

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from tidemill.control.experiments.lineage import delete_associations
-from tidemill.control.named_resources import TITLES, GivenTags, NamedResources, missing
-from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT, record_of
+from tidemill.control.named_resources import GivenTags, NamedResources, missing
+from tidemill.control.resources import EXPERIMENT, TITLES, TRIAL, TRIAL_COMPONENT, record_of
 from tidemill.control.search.pages import filtered_page
 from tidemill.core.experiments import Tracked
 from tidemill.errors import ValidationException
@@ -74,9 +74,6 @@ class Experiments(NamedResources):
         Args:
             kind: `EXPERIMENT` or `TRIAL`.
 
-        Returns:
-            Its ARN.
-
         Raises:
             ResourceNotFound: There is no such experiment or trial.
             ValidationException: It has trials or components.
@@ -137,9 +134,6 @@ def add_child(transaction: Transaction, kind: str, name: str, count: int) -> Tra
     Args:
         kind: `EXPERIMENT` or `TRIAL`.
         count: 1, or -1 for a removed one.
-
-    Returns:
-        The experiment or trial.
 
     Raises:
         ResourceNotFound: There is no such experiment or trial.

@@ -74,9 +74,6 @@ class Lineage(NamedResources):
         Args:
             name: Its id.
 
-        Returns:
-            Its ARN.
-
         Raises:
             ResourceNotFound: There is no such artifact.
             ValidationException: It has associations.

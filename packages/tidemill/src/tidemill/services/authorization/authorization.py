@@ -138,9 +138,6 @@ class Authorization:
             handler: The handler of the operation.
             credential: The key that signed it.
 
-        Returns:
-            The handler's result.
-
         Raises:
             AwsError: AccessDenied (S3, IAM), AccessDeniedException (SageMaker, Logs), or an error of the handler.
         """

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tidemill.control.resources import TITLES
 from tidemill.core.compatibility import EMPTY_LISTS
 from tidemill.core.lineage import artifact_id
 from tidemill.core.names import role_arn, sagemaker_arn
@@ -12,21 +13,7 @@ from tidemill.services.authorization.pipelines import PIPELINES
 from tidemill.services.authorization.rule import Members, Rule, by_name, everything
 from tidemill.wire.exchange import Context, Reply
 
-_KINDS = {
-    "ModelPackage": "model-package",
-    "ModelPackageGroup": "model-package-group",
-    "TrainingJob": "training-job",
-    "ProcessingJob": "processing-job",
-    "TransformJob": "transform-job",
-    "HyperParameterTuningJob": "hyper-parameter-tuning-job",
-    "Model": "model",
-    "EndpointConfig": "endpoint-config",
-    "Endpoint": "endpoint",
-    "Experiment": "experiment",
-    "Trial": "experiment-trial",
-    "TrialComponent": "experiment-trial-component",
-    "Artifact": "artifact",
-}
+_KINDS = {title: kind for kind, title in TITLES.items()}
 
 
 def _arn(kind: str, name: str, region: str) -> str:

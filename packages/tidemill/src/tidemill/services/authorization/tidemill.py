@@ -6,6 +6,8 @@ What is about the machine needs ``tidemill:OPERATION`` on everything.
 
 from collections.abc import Mapping
 
+from tidemill.control.jobs import KINDS
+from tidemill.control.resources import TITLES
 from tidemill.core.names import sagemaker_arn
 from tidemill.core.policy import Permission
 from tidemill.services.authorization.logs import LOGS
@@ -13,35 +15,20 @@ from tidemill.services.authorization.rule import Members, Rule, by_name, everyth
 from tidemill.services.authorization.s3 import S3
 from tidemill.services.authorization.sagemaker import SAGEMAKER
 
-_DESCRIBE = {
-    "training-job": "DescribeTrainingJob",
-    "processing-job": "DescribeProcessingJob",
-    "transform-job": "DescribeTransformJob",
-    "endpoint": "DescribeEndpoint",
-}
-
 
 def _described(request: Members, region: str) -> tuple[Permission, ...]:
     """Return the permission to describe the job or endpoint that a request names."""
     kind = request["Kind"]
-    return (Permission(f"sagemaker:{_DESCRIBE[kind]}", sagemaker_arn(kind, request["Name"], region=region)),)
-
-
-_JOBS = {
-    "training": "TrainingJob",
-    "processing": "ProcessingJob",
-    "transform": "TransformJob",
-    "tuning": "HyperParameterTuningJob",
-}
-"""By Kind: its resource in AWS's operations."""
+    return (Permission(f"sagemaker:Describe{TITLES[kind]}", sagemaker_arn(kind, request["Name"], region=region)),)
 
 
 def _list_jobs(request: Members, region: str) -> tuple[Permission, ...]:
-    return SAGEMAKER[f"List{_JOBS[request['Kind']]}s"]({}, region)
+    return SAGEMAKER[f"List{KINDS[request['Kind']].resource}s"]({}, region)
 
 
 def _describe_job(request: Members, region: str) -> tuple[Permission, ...]:
-    return SAGEMAKER[f"Describe{_JOBS[request['Kind']]}"]({f"{_JOBS[request['Kind']]}Name": request["Name"]}, region)
+    resource = KINDS[request["Kind"]].resource
+    return SAGEMAKER[f"Describe{resource}"]({f"{resource}Name": request["Name"]}, region)
 
 
 def _read_log(request: Members, region: str) -> tuple[Permission, ...]:

@@ -14,6 +14,7 @@ from tidemill.control.resources import (
     PIPELINE,
     PIPELINE_EXECUTION,
     PROCESSING_JOB,
+    TITLES,
     TRAINING_JOB,
     TRANSFORM_JOB,
     TUNING_JOB,
@@ -25,20 +26,11 @@ from tidemill.wire.exchange import Context
 __all__ = ["VIEWED", "ChangeOperations"]
 
 _LONGEST_WAIT_S = 30
-VIEWED: Mapping[str, str] = {
-    TRAINING_JOB: "DescribeTrainingJob",
-    PROCESSING_JOB: "DescribeProcessingJob",
-    TRANSFORM_JOB: "DescribeTransformJob",
-    TUNING_JOB: "DescribeHyperParameterTuningJob",
-    PIPELINE: "DescribePipeline",
-    PIPELINE_EXECUTION: "DescribePipelineExecution",
-    ENDPOINT: "DescribeEndpoint",
-    ENDPOINT_CONFIG: "DescribeEndpointConfig",
-    MODEL: "DescribeModel",
-    MODEL_PACKAGE: "DescribeModelPackage",
-    MODEL_PACKAGE_GROUP: "DescribeModelPackageGroup",
-}
-"""The kinds that a viewer may look at, and SageMaker's operation that a caller must be allowed to know of one."""
+VIEWED = (
+    *(TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB, TUNING_JOB, PIPELINE, PIPELINE_EXECUTION, ENDPOINT),
+    *(ENDPOINT_CONFIG, MODEL, MODEL_PACKAGE, MODEL_PACKAGE_GROUP),
+)
+"""The kinds that a viewer may look at who may describe them."""
 
 
 class ChangeOperations(Operations):
@@ -63,7 +55,7 @@ class ChangeOperations(Operations):
 
         @cache
         def may_see(changed: Changed) -> bool:
-            return context.permits(f"sagemaker:{VIEWED[changed[0]]}", _arn(changed, context.region))
+            return context.permits(f"sagemaker:Describe{TITLES[changed[0]]}", _arn(changed, context.region))
 
         found = await self._feed.wait(
             request.get("Token"),

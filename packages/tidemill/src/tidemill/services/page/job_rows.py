@@ -1,10 +1,9 @@
 """Jobs of all kinds in one form, as the table of the page shows them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tidemill.control.jobs import PROCESSING, TRAINING, TRANSFORM, TUNING, AnyJob, JobKind
+from tidemill.control.jobs import KINDS, AnyJob
 from tidemill.control.plan import TRANSFORM_LOG_GROUP
 from tidemill.control.tuning.definition import definitions_of
 from tidemill.core.training import SecondaryStatus, TrainingJob, instance_groups
@@ -14,34 +13,12 @@ from tidemill.services.sagemaker.listing import arn_of, status_of
 from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 
-__all__ = ["KINDS", "KindOfRow", "job_row", "log_group_of"]
+__all__ = ["job_row", "log_group_of"]
 
 _VALUE_MAX_CHARS = 256
 _REASON_MAX_CHARS = 1024
 # The SDK's own hyperparameters, e.g. where the code is: they differ in each job and say nothing about it.
 _SDK_PREFIX = "sagemaker_"
-
-
-@dataclass(frozen=True, slots=True)
-class KindOfRow:
-    """A kind of job.
-
-    Attributes:
-        kind: What is stored.
-        resource: Its name in AWS's operations, e.g. ``TrainingJob``.
-    """
-
-    kind: JobKind[Any]
-    resource: str
-
-
-KINDS: Mapping[str, KindOfRow] = {
-    "training": KindOfRow(TRAINING, "TrainingJob"),
-    "processing": KindOfRow(PROCESSING, "ProcessingJob"),
-    "transform": KindOfRow(TRANSFORM, "TransformJob"),
-    "tuning": KindOfRow(TUNING, "HyperParameterTuningJob"),
-}
-"""By the value of Kind."""
 
 
 def job_row(kind: str, record: Summary, *, tags: Mapping[str, str]) -> dict[str, Any]:
@@ -61,7 +38,7 @@ def job_row(kind: str, record: Summary, *, tags: Mapping[str, str]) -> dict[str,
     }
     if record.is_damaged or not isinstance(record, Record):
         return row
-    job: AnyJob = KINDS[kind].kind.read(record.document)
+    job: AnyJob = KINDS[kind].read(record.document)
     row |= {
         "Instances": _instances(job),
         "Tags": dict(tags),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.control.jobs import KINDS, JobKind
 from tidemill.control.slots import Slots
 from tidemill.control.tags import Tags
 from tidemill.control.training.metrics import TrainingMetrics
@@ -18,7 +19,7 @@ from tidemill.core.training import TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ValidationException
 from tidemill.services.operations import Operations
-from tidemill.services.page.job_rows import KINDS, KindOfRow, job_row, log_group_of
+from tidemill.services.page.job_rows import job_row, log_group_of
 from tidemill.services.times import milliseconds, when
 from tidemill.store.records.base import Query, Record, RecordStore, Summary
 from tidemill.wire.exchange import Context
@@ -68,7 +69,7 @@ class JobOperations(Operations):
             after=request.get("NextToken"),
         )
         try:
-            page = await self._from.records.list(kind.kind.kind, query)
+            page = await self._from.records.list(kind.kind, query)
         except ValueError as error:
             raise ValidationException(f"Value {query.after!r} at 'nextToken' is not valid: {error}") from error
         action = f"sagemaker:Describe{kind.resource}"
@@ -86,8 +87,7 @@ class JobOperations(Operations):
 
     async def describe_job(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Return a job with its request, its phases and its log streams."""
-        row_kind = KINDS[request["Kind"]]
-        kind = row_kind.kind
+        kind = KINDS[request["Kind"]]
         record = self._from.records.get(kind.kind, request["Name"])
         if record is None:
             raise kind.error(kind.missing.format(name=request["Name"]))
@@ -95,7 +95,7 @@ class JobOperations(Operations):
         reply: dict[str, Any] = {
             "Job": await self._row(request["Kind"], record, context),
             "Request": json.dumps(job.request),
-            "Queue": [each for each in _queue(self._from.slots, row_kind, context) if each["Name"] == job.name],
+            "Queue": [each for each in _queue(self._from.slots, kind, context) if each["Name"] == job.name],
         }
         if isinstance(job, TrainingJob | TransformJob):
             reply |= {"LogGroup": log_group_of(job), "LogStreams": list(job.log_streams)}
@@ -115,13 +115,13 @@ class JobOperations(Operations):
         return row
 
 
-def _queue(slots: Slots, kind: KindOfRow, context: Context) -> list[dict[str, Any]]:
+def _queue(slots: Slots, kind: JobKind[Any], context: Context) -> list[dict[str, Any]]:
     """Return the waiting jobs of a kind that the caller may see, with their places among all jobs."""
     action = f"sagemaker:Describe{kind.resource}"
     return [
         {"Name": each.holder.name, "Place": place}
         for place, each in enumerate(slots.queue, start=1)
-        if each.holder.kind == kind.kind.kind
+        if each.holder.kind == kind.kind
         and context.permits(action, sagemaker_arn(each.holder.kind, each.holder.name, region=context.region))
     ]
 

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.control.instance_samples import InstanceSamples, SampledHost
-from tidemill.control.resources import ENDPOINT
+from tidemill.control.resources import ENDPOINT, TITLES
 from tidemill.core.names import sagemaker_arn
 from tidemill.instance.samples import Sample, SampledInstance, SampleSeries, reduced
 from tidemill.services.operations import Operations
-from tidemill.services.page.changes import VIEWED
 from tidemill.store.records.base import Record
 from tidemill.wire.exchange import Context
 
@@ -43,7 +42,7 @@ class SampleOperations(Operations):
         """Return the jobs that have not ended and the endpoints, which the caller may describe, with last samples."""
         found = []
         async for record, hosts in self._samples.running():
-            action = f"sagemaker:{VIEWED[record.kind]}"
+            action = f"sagemaker:Describe{TITLES[record.kind]}"
             if context.permits(action, sagemaker_arn(record.kind, record.name, region=context.region)):
                 found.append((record, hosts))
 

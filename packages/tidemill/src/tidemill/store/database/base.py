@@ -105,9 +105,6 @@ class Database(Protocol):
 
         Args:
             grows: Whether it is refused while the disk is full.
-
-        Returns:
-            What ``work`` returned, after the commit.
         """
 
     def read(self, work: Callable[[Connection], T]) -> T:

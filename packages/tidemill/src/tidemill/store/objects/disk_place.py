@@ -37,6 +37,7 @@ from tidemill.errors import ServiceUnavailable
 from tidemill.store.objects import unnamed
 from tidemill.store.objects.draft import Content, Digest, Draft
 from tidemill.store.objects.errors import ObjectDamaged
+from tidemill.store.objects.place import ContentPlace
 from tidemill.store.objects.trash import Trash
 
 T = TypeVar("T")
@@ -70,8 +71,8 @@ class Swept:
     folder: Path | None = None
 
 
-class DiskPlace:
-    """Content files below one directory. Implements `tidemill.store.objects.contents.ContentPlace`.
+class DiskPlace(ContentPlace):
+    """Content files below one directory, named by ids. What is damaged is moved to quarantine.
 
     Args:
         root: Directory of the store; created if missing. Its subdirectories ``tmp``, ``content`` and ``quarantine``
@@ -140,21 +141,6 @@ class DiskPlace:
         digests: Iterable[Digest] = (),
         sha256: str | None = None,
     ) -> AsyncGenerator[Content]:
-        """Store the bytes of ``body`` as a new file, which is durable before the block begins.
-
-        The file is removed if ``body`` raises, or if the block ends and the content was not handed over.
-
-        Args:
-            body: The bytes. ``body`` is read to its end, so that checks at its end have passed.
-            name: No effect, because files have ids as names.
-            size_bytes: The announced length, to refuse early what cannot fit. Default: unknown.
-            digests: Further hashes to update with every byte.
-            sha256: Expected SHA-256 in hexadecimal. Default: unknown.
-
-        Raises:
-            PayloadMismatch: The bytes do not have this SHA-256.
-            ServiceUnavailable: The disk is full or failing.
-        """
         self.refuse_when_full(size_bytes)
         async with self._draft(digests) as draft:
             with disk_errors("receiving an object"):
@@ -198,19 +184,6 @@ class DiskPlace:
     async def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str = "", digests: Iterable[Digest] = ()
     ) -> AsyncGenerator[Content]:
-        """Store the concatenation of files as a new file, which is removed after the block unless handed over.
-
-        Its MD5 is not computed: the ETag of an object made of parts is made of theirs.
-
-        Args:
-            sources: Files in order, each with its expected SHA-256 in hexadecimal.
-            name: No effect, as for `receive`.
-            digests: Further hashes to update with every byte.
-
-        Raises:
-            ObjectDamaged: A source does not have its SHA-256.
-            ServiceUnavailable: The disk is full or failing.
-        """
         async with self._draft(digests, has_md5=False) as draft:
             with disk_errors("joining the parts of an object"):
                 content = await self.run(draft.join, tuple(sources))
@@ -270,15 +243,12 @@ class DiskPlace:
             yield piece
 
     def hand_over(self, content_id: str) -> None:
-        """Do not remove this content when its block ends. Afterwards the caller calls `named` or `discard`."""
         self._drafts.discard(content_id)
 
     def named(self, content_id: str) -> None:
-        """Record that a row names this content now."""
         self._unnamed.discard(content_id)
 
     async def discard(self, content_id: str) -> None:
-        """Remove content that no row will name."""
         await self.run(self.remove, content_id)
 
     def note_commit(self, connection: Connection, *, named: Iterable[str] = (), released: Iterable[str] = ()) -> None:
@@ -287,7 +257,6 @@ class DiskPlace:
             unnamed.note(connection, released, uploading=False, since_ms=self._clock.now_ms())
 
     def retire(self, content_ids: Iterable[str]) -> None:
-        """Remove content that no row names any more, after the grace time for replies that may still read it."""
         loop = asyncio.get_running_loop()
         for content_id in content_ids:
             if content_id not in self._retired:
@@ -311,11 +280,6 @@ class DiskPlace:
         return self.path(content_id).open("rb")
 
     async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
-        """Return the whole content after checking its digest.
-
-        Raises:
-            ObjectDamaged: The content is missing or does not match ``sha256``. Its file is moved to quarantine.
-        """
         with disk_errors(f"reading {name}"):
             data = await self.run(self._read_if_sound, content_id, sha256)
         if data is None:
@@ -338,11 +302,6 @@ class DiskPlace:
     async def pieces(
         self, content_id: str, *, offset: int, size_bytes: int, whole_bytes: int, name: str
     ) -> AsyncIterator[bytes]:
-        """Return an iterator over the bytes of a range, which are read in threads.
-
-        Raises:
-            ObjectDamaged: The file is missing or has another length.
-        """
         self.check_size(content_id, size_bytes=whole_bytes, name=name)
         return self._pieces(content_id, offset, size_bytes, name)
 

@@ -343,9 +343,6 @@ def unnamed_of(connection: Connection, content_ids: Iterable[str]) -> list[str]:
 
     Args:
         content_ids: Ids to look for in objects and parts.
-
-    Returns:
-        In the given order.
     """
     return [content_id for content_id in content_ids if not _is_named(connection, content_id)]
 
@@ -426,9 +423,6 @@ def seal(values: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         values: Columns without the checksum; ``document`` as a value of JSON. Not changed.
-
-    Returns:
-        A copy.
     """
     row = {**values, "document": json.dumps(values["document"], ensure_ascii=False, separators=(",", ":"))}
     return {**row, "checksum": _checksum(row)}
@@ -510,9 +504,6 @@ def shown(value: object) -> str:
 
     Args:
         value: A value of any type.
-
-    Returns:
-        Text of UTF-8.
     """
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return _UNLISTABLE.sub("\ufffd", text)

@@ -32,6 +32,7 @@ from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ContentMissing, ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
+from tidemill.store.objects.place import ContentPlace
 from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket
 
 T = TypeVar("T")
@@ -42,8 +43,8 @@ _CLEAN_EVERY_S = 30.0
 _CLEAN_AT_ONCE = 16
 
 
-class RemotePlace:
-    """Contents in remote S3 stores. Implements `tidemill.store.objects.contents.ContentPlace`.
+class RemotePlace(ContentPlace):
+    """Contents in remote S3 stores.
 
     Args:
         home: Bucket and prefix of new contents; None if new contents stay on the disk, and only earlier ones are read.
@@ -117,17 +118,14 @@ class RemotePlace:
         digests: Iterable[Digest] = (),
         sha256: str | None = None,
     ) -> AbstractAsyncContextManager[Content]:
-        """Store the bytes of ``body``; see `tidemill.store.objects.contents.ContentPlace.receive`."""
         return self._uploaded(self._disk.receive(body, size_bytes=size_bytes, digests=digests, sha256=sha256), name)
 
     def join(
         self, sources: Iterable[tuple[Path, str]], *, name: str, digests: Iterable[Digest] = ()
     ) -> AbstractAsyncContextManager[Content]:
-        """Store the concatenation of files; see `tidemill.store.objects.contents.ContentPlace.join`."""
         return self._uploaded(self._disk.join(sources, digests=digests), name)
 
     def adopt(self, file: Path, *, name: str) -> AbstractAsyncContextManager[Content]:
-        """Store an existing file; see `tidemill.store.objects.contents.ContentPlace.adopt`."""
         return self._uploaded(self._disk.adopt(file), name)
 
     def hand_over(self, content_id: str) -> None:
@@ -135,7 +133,6 @@ class RemotePlace:
         self._handed_over.add(content_id)
 
     def named(self, content_id: str) -> None:
-        """Record that a row names this content now."""
         self._uploading.discard(content_id)
 
     async def discard(self, content_id: str) -> None:
@@ -180,12 +177,6 @@ class RemotePlace:
             return cast(BinaryIO, temporary)
 
     async def read_verified(self, content_id: str, *, size_bytes: int, sha256: str, name: str) -> bytes:
-        """Return the whole content after checking its digest.
-
-        Raises:
-            ObjectDamaged: The content is missing or does not match ``sha256``.
-            ServiceUnavailable: The content cannot be read now.
-        """
         data = await self._run(self._read_copy, content_id)
         if data is None or hashlib.sha256(data).hexdigest() != sha256:
             try:

@@ -73,9 +73,6 @@ def fold(shape: Shape, build: Build[T]) -> T:
     Args:
         shape: Any shape; a recursive shape is entered once.
         build: Creates the result of each part.
-
-    Returns:
-        The result for ``shape``.
     """
     return _fold(shape, build, (), {})
 
