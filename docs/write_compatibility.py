@@ -10,21 +10,12 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tidemill.core.compatibility import (
-    ARGUMENTS,
-    COMMON,
-    DISTRIBUTIONS,
-    EMPTY_LISTS,
-    HYPERPARAMETERS,
-    OPERATIONS,
-    Argument,
-    Honored,
-    Recorded,
-    Refused,
-    Row,
-    Sent,
-    row_of,
-)
+from tidemill.core.compatibility import COMMON, OPERATIONS, row_of
+from tidemill.core.compatibility.hyperparameters import HYPERPARAMETERS
+from tidemill.core.compatibility.nothing import EMPTY_LISTS
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Sent
+from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS
+from tidemill.core.compatibility.sdk_rows import Argument
 
 __all__ = ["CLIENTS", "PAGE", "clients", "generated", "main", "pinned", "replaced"]
 

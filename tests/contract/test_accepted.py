@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from tidemill.core.compatibility import OPERATIONS, Recorded
+from tidemill.core.compatibility import OPERATIONS
+from tidemill.core.compatibility.rows import Recorded
 from tidemill.testing import Service
 
 BUCKET = "sagemaker-us-west-2-000000000000"

@@ -12,7 +12,8 @@ import pytest
 
 from tidemill import sdk
 from tidemill.compat.names import MODULES
-from tidemill.core.compatibility import ARGUMENTS, DISTRIBUTIONS, HYPERPARAMETERS
+from tidemill.core.compatibility.hyperparameters import HYPERPARAMETERS
+from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS
 from tidemill.sdk import serializers
 from tidemill.sdk.arguments import DEPRECATED_ALIASES
 from tidemill.sdk.distribution import KINDS

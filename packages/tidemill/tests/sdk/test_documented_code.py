@@ -16,7 +16,7 @@ import pytest
 from botocore import xform_name
 from botocore.validate import ParamValidator
 
-from tidemill.core.compatibility import ARGUMENTS
+from tidemill.core.compatibility.sdk import ARGUMENTS
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]

@@ -11,7 +11,7 @@ from botocore import xform_name
 from tidemill.control.hosting import ENDPOINT_CONFIG, MODEL
 from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import endpoint_record, resource_record
-from tidemill.core.compatibility import EMPTY_LISTS
+from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
 from tidemill.core.jobs import JobStatus
 from tidemill.core.training import SecondaryStatus, TrainingJob

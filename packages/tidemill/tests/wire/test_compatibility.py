@@ -12,7 +12,8 @@ from unittest.mock import Mock
 import pytest
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tidemill.core.compatibility import COMMON, OPERATIONS, Honored, Recorded, Refused, row_of
+from tidemill.core.compatibility import COMMON, OPERATIONS, row_of
+from tidemill.core.compatibility.rows import Honored, Recorded, Refused
 from tidemill.errors import AwsError
 from tidemill.services.autoscaling import AutoScalingService
 from tidemill.services.cloudwatch import CloudWatchService

@@ -12,7 +12,8 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from tidemill.core import hyperparameters as hps
-from tidemill.core.compatibility import LEGACY_MODE, hyperparameter_refusal, refuse_arguments
+from tidemill.core.compatibility.hyperparameters import LEGACY_MODE, hyperparameter_refusal
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.images import DEFAULT_TENSORFLOW, parse_image, training_image
 from tidemill.core.legacy_script import legacy_refusal
 from tidemill.sdk import distribution as distributions

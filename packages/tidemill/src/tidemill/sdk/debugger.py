@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.names import DEFAULT_REGION
 from tidemill.sdk.arguments import present
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Unpack
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.images import DEFAULT_TENSORFLOW, scikit_learn_image, training_image
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import in_order

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.names import S3Uri
 from tidemill.sdk.variable import is_pipeline_variable
 

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import in_order, present, tags_of
 from tidemill.sdk.asynchronous import AsyncPredictor, async_request

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.sdk.arguments import present, tags_of
 from tidemill.sdk.console import Console
 from tidemill.sdk.data_capture import capture_request

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.sdk.arguments import present
 from tidemill.sdk.polled_job import SubmittedProcessing
 from tidemill.sdk.session import Session

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.sdk.arguments import present
 from tidemill.sdk.session import Session
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidemill.core import names
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.instance_types import OFFERING_SHAPES, unoffered
 from tidemill.sdk import connection
 from tidemill.sdk.expressions import Join

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Self, TypedDict, Unpack
 
-from tidemill.core.compatibility import refuse_arguments
+from tidemill.core.compatibility.sdk import refuse_arguments
 from tidemill.core.images import parse_image
 from tidemill.core.names import S3Uri
 from tidemill.sdk.arguments import check_options, in_order, present, tags_of

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from botocore.model import OperationModel
 
 from tidemill.core.aws_hosts import bucket_in
-from tidemill.core.compatibility import INSTEAD
+from tidemill.core.compatibility.nothing import INSTEAD
 from tidemill.errors import AwsError, UnknownOperation
 from tidemill.wire.protocols.models import JSON_TARGETS, service_model
 from tidemill.wire.protocols.parse_query import parse_form

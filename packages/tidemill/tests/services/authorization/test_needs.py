@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.core.compatibility import EMPTY_LISTS
+from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.core.job_scope import JobScope
 from tidemill.core.lineage import artifact_id
 from tidemill.core.policy import ActionPattern, IamPolicy, PolicyEffect, ResourcePattern, Statement

@@ -25,7 +25,7 @@ from tidemill.control.admission import (
     refusal,
 )
 from tidemill.control.training.synced import synced_directories, synced_uris
-from tidemill.core.compatibility import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
+from tidemill.core.compatibility.hyperparameters import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
 from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import LEGACY_REPOSITORY, Image, parse_image

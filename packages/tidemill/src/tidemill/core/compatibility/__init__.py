@@ -26,41 +26,8 @@ from tidemill.core.compatibility import (
     transform,
     tuning,
 )
-from tidemill.core.compatibility.hyperparameters import (
-    HYPERPARAMETERS,
-    LEGACY_MODE,
-    REFUSED_HYPERPARAMETERS,
-    hyperparameter_refusal,
-)
-from tidemill.core.compatibility.nothing import EMPTY_LISTS, FILTERS_NOTHING, INSTEAD
-from tidemill.core.compatibility.rows import Honored, Recorded, Refused, Row, Rows, Sent, Unencrypted
-from tidemill.core.compatibility.sdk import ARGUMENTS, DISTRIBUTIONS, refuse_arguments
-from tidemill.core.compatibility.sdk_rows import Argument, Arguments
-
-__all__ = [
-    "ARGUMENTS",
-    "COMMON",
-    "DISTRIBUTIONS",
-    "EMPTY_LISTS",
-    "HYPERPARAMETERS",
-    "INSTEAD",
-    "LEGACY_MODE",
-    "OPERATIONS",
-    "REFUSED_HYPERPARAMETERS",
-    "Argument",
-    "Arguments",
-    "Honored",
-    "Recorded",
-    "Refused",
-    "Row",
-    "Rows",
-    "Sent",
-    "Unencrypted",
-    "hyperparameter_refusal",
-    "keys_named",
-    "refuse_arguments",
-    "row_of",
-]
+from tidemill.core.compatibility.nothing import EMPTY_LISTS, FILTERS_NOTHING
+from tidemill.core.compatibility.rows import Row, Rows, Unencrypted
 
 OPERATIONS: Mapping[str, Mapping[str, Rows]] = {
     "sagemaker": {

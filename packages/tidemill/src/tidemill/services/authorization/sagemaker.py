@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidemill.control.resources import TITLES
-from tidemill.core.compatibility import EMPTY_LISTS
+from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.core.lineage import artifact_id
 from tidemill.core.names import role_arn, sagemaker_arn
 from tidemill.core.policy import Permission

@@ -12,7 +12,8 @@ from typing import Any
 
 from botocore.model import ListShape, MapShape, Shape, StructureShape
 
-from tidemill.core.compatibility import Honored, Refused, Row, Unencrypted, row_of
+from tidemill.core.compatibility import row_of
+from tidemill.core.compatibility.rows import Honored, Refused, Row, Unencrypted
 from tidemill.errors import AwsError
 from tidemill.wire.protocols.shapes import Functions, fold
 from tidemill.wire.protocols.shapes import Path as ShapePath
