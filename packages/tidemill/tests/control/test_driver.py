@@ -24,8 +24,7 @@ from tidemill.control.training.jobs import Training
 from tidemill.control.training.plan import instances_of
 from tidemill.core.clock import SystemClock
 from tidemill.core.instances import InstanceRef, StreamName
-from tidemill.core.jobs import JobStatus
-from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.training import JobStatus, SecondaryStatus, TrainingJob
 from tidemill.errors import (
     CapacityError,
     LaunchError,

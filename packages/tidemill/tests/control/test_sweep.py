@@ -14,8 +14,7 @@ from tidemill.control.sweep import clean_up, find_leftovers
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, Instance, Variant
 from tidemill.core.instances import InstanceRef, StreamName
-from tidemill.core.jobs import JobStatus
-from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.training import JobStatus, SecondaryStatus, TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.instance.spec import InstanceSpec
 from tidemill.store.database.base import Database

@@ -10,7 +10,7 @@ from tidemill.control.tuning.admission import check_search, check_tuning_request
 from tidemill.control.tuning.completion import decision_on, not_improving
 from tidemill.control.tuning.definition import definitions_of, trial_name
 from tidemill.control.tuning.early_stopping import hyperband_stops, median_stops
-from tidemill.core.jobs import JobStatus
+from tidemill.core.training import JobStatus
 from tidemill.core.tuning import TuningJob, TuningTrial
 from tidemill.errors import ValidationException
 

@@ -22,7 +22,7 @@ from tidemill.control.tuning.search import (
     random_point,
     texts_at,
 )
-from tidemill.core.jobs import JobStatus
+from tidemill.core.training import JobStatus
 from tidemill.core.tuning import TuningTrial
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.core.jobs import JobStatus
-from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.training import JobStatus, SecondaryStatus, TrainingJob
 
 
 def new_job() -> TrainingJob:

@@ -13,8 +13,7 @@ from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import endpoint_record, resource_record
 from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.core.hosting import Endpoint, EndpointStatus, Resource
-from tidemill.core.jobs import JobStatus
-from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.training import JobStatus, SecondaryStatus, TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.store.records.base import Record
 

@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.control.resources import TUNING_JOB
 from tidemill.control.tuning.definition import definitions_of, trial_name
-from tidemill.core.jobs import JobStatus
+from tidemill.core.training import JobStatus
 from tidemill.services.sagemaker.state_changes import state_change
 
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"

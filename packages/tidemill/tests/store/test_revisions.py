@@ -19,8 +19,7 @@ from tidemill.control.jobs import TRAINING, TRANSFORM
 from tidemill.control.resources import ENDPOINT_CONFIG, MODEL, endpoint_record, resource_record
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Resource
-from tidemill.core.jobs import JobStatus
-from tidemill.core.training import SecondaryStatus, TrainingJob
+from tidemill.core.training import JobStatus, SecondaryStatus, TrainingJob
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ConfigurationError, StateCorrupt
 from tidemill.store.database import revisions

@@ -8,14 +8,13 @@ import asyncio
 import json
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
 
 from tidemill.control.endpoints import EndpointDriver
 from tidemill.control.endpoints.traffic import ModelCall
 from tidemill.control.plan import DataMissing
-from tidemill.control.resources import ASYNC_INVOCATION, async_invocation_record
+from tidemill.control.resources import ASYNC_INVOCATION, async_invocation_record, sound_records
 from tidemill.control.transform.rights import NotAllowed, RoleRights
 from tidemill.core import faults
 from tidemill.core.async_invocation import AsyncInvocation
@@ -72,14 +71,8 @@ class AsyncQueue:
 
     async def start(self) -> None:
         """Continue with the requests that an earlier service accepted, oldest first."""
-        query = Query(descending=False, limit=100)
-        while True:
-            page = await self._records.list(ASYNC_INVOCATION, query)
-            for record in page.records:
-                self._enqueue(AsyncInvocation.from_document(record.document))
-            if page.next_token is None:
-                return
-            query = replace(query, after=page.next_token)
+        async for record in sound_records(self._records, ASYNC_INVOCATION, Query(descending=False)):
+            self._enqueue(AsyncInvocation.from_document(record.document))
 
     def now_ms(self) -> int:
         """Return the time by which requests expire, in milliseconds since the epoch."""

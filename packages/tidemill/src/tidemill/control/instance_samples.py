@@ -6,13 +6,13 @@ the logs.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidemill.control.jobs import UNFINISHED
 from tidemill.control.plan import ENDPOINT_LOG_GROUP, TRANSFORM_LOG_GROUP
-from tidemill.control.resources import ENDPOINT, PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
+from tidemill.control.resources import ENDPOINT, PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB, sound_records
 from tidemill.core.hosting import Endpoint
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.segments import stream_directory
@@ -96,13 +96,8 @@ class InstanceSamples:
         for kind in self.KINDS:
             statuses = () if kind == ENDPOINT else UNFINISHED
             query = Query(statuses=statuses, descending=False)
-            while True:
-                page = await self._records.list(kind, query)
-                for record in page.records:
-                    yield record, self._hosts_of(record)
-                if page.next_token is None:
-                    break
-                query = replace(query, after=page.next_token)
+            async for record in sound_records(self._records, kind, query):
+                yield record, self._hosts_of(record)
 
     async def page(self, kind: str, *, jobs: int, after: str | None) -> tuple[list[SampledHost], str | None]:
         """Return the instances of jobs or endpoints that have samples, newest owner first.

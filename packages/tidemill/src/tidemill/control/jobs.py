@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tidemill.control.experiments.job_components import begin_component, end_component
-from tidemill.control.resources import PROCESSING_JOB, TITLES, TRAINING_JOB, TRANSFORM_JOB, TUNING_JOB, page_of
-from tidemill.control.search.pages import walk
+from tidemill.control.resources import (
+    PROCESSING_JOB,
+    TITLES,
+    TRAINING_JOB,
+    TRANSFORM_JOB,
+    TUNING_JOB,
+    page_of,
+    sound_records,
+)
 from tidemill.control.tags import delete_tags, insert_tags
 from tidemill.core import faults
 from tidemill.core.clock import Clock
@@ -155,8 +162,7 @@ class Jobs(Generic[J]):
         # One status at a time: an index answers that, however many jobs have ended.
         for status in UNFINISHED:
             query = Query(statuses=(status,), descending=False)
-            async for record in walk(self._records, self.kind.kind, query, with_documents=True):
-                assert isinstance(record, Record)
+            async for record in sound_records(self._records, self.kind.kind, query):
                 yield self.kind.read(record.document)
 
     async def insert(self, make: Callable[[Transaction], J], *, tags: Mapping[str, str]) -> J:

@@ -1,8 +1,10 @@
 """Convert resources to records, and list their summaries by pages."""
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, Protocol
 
+from tidemill.control.search.pages import walk
 from tidemill.core.async_invocation import AsyncInvocation
 from tidemill.core.experiments import TrialComponent
 from tidemill.core.hosting import Endpoint, Resource
@@ -172,3 +174,14 @@ def component_record(component: TrialComponent) -> Record:
 
 def _record(kind: str, name: str, status: str, created_ms: int, document: dict[str, Any]) -> Record:
     return Record(kind=kind, name=name, status=status, created_ms=created_ms, modified_ms=created_ms, document=document)
+
+
+async def sound_records(records: RecordStore, kind: str, query: Query) -> AsyncIterator[Record]:
+    """Yield all records that a query selects, in its order, except those that are damaged.
+
+    Args:
+        query: Order and filters; its limit is not used.
+    """
+    async for each in walk(records, kind, query, with_documents=True):
+        assert isinstance(each, Record)
+        yield each

@@ -12,10 +12,24 @@ from typing import Any, ClassVar, Self
 
 from tidemill.core.documents import Document
 from tidemill.core.job_scope import JobScope
-from tidemill.core.jobs import JobStatus
 
 HOMOGENEOUS = "homogeneousCluster"
 """Name of the only group of a job with InstanceCount, as in SageMaker's resourceconfig.json."""
+
+
+class JobStatus(StrEnum):
+    """SageMaker's TrainingJobStatus, ProcessingJobStatus, TransformJobStatus and HyperParameterTuningJobStatus."""
+
+    IN_PROGRESS = "InProgress"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether a job in this state has ended."""
+        return self not in (JobStatus.IN_PROGRESS, JobStatus.STOPPING)
 
 
 class SecondaryStatus(StrEnum):

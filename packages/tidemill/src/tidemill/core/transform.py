@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from tidemill.core.jobs import DecidedJob, JobStatus
+from tidemill.core.decided_jobs import DecidedJob
+from tidemill.core.training import JobStatus
 
 MEBIBYTE = 1024 * 1024
 DEFAULT_PAYLOAD_MB = 6

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from tidemill.core.jobs import DecidedJob, JobStatus
+from tidemill.core.decided_jobs import DecidedJob
+from tidemill.core.training import JobStatus
 
 RETRYABLE_FAILURE = "InternalServerError"
 """How FailureReason begins if the service failed, and not the script."""

@@ -9,7 +9,7 @@ reconcile compares the stored endpoint with its running instances, and does the 
 - A retired instance is stopped once it has answered all its requests. Its record is deleted after its files.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -24,7 +24,7 @@ from tidemill.control.endpoints.traffic import EndpointTraffic, ModelCall
 from tidemill.control.endpoints.variants import new_instance
 from tidemill.control.invoker import Answer
 from tidemill.control.plan import DataMissing, ServerPlanner
-from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL, endpoint_record
+from tidemill.control.resources import ENDPOINT, ENDPOINT_REMOVAL, endpoint_record, sound_records
 from tidemill.control.server_keys import ServerKeys
 from tidemill.control.tags import delete_tags
 from tidemill.control.target_models import TargetModels
@@ -96,8 +96,8 @@ class EndpointDriver:
     async def start(self) -> None:
         """Start a task for every stored endpoint, including deleted ones that still drain under their ids."""
         for kind in (ENDPOINT, ENDPOINT_REMOVAL):
-            async for endpoint in self._all(kind):
-                self.wake(endpoint)
+            async for record in sound_records(self._records, kind, Query(descending=False)):
+                self.wake(Endpoint.from_document(record.document))
 
     def wake(self, endpoint: Endpoint) -> None:
         """Reconcile an endpoint that was created or changed.
@@ -155,16 +155,6 @@ class EndpointDriver:
         faults.point("control.endpoint.awakened")
         await self._change(_key(endpoint), lambda now: now.resized(variant.name, 1))
         self.wake(endpoint)
-
-    async def _all(self, kind: str) -> AsyncIterator[Endpoint]:
-        query = Query(descending=False, limit=100)
-        while True:
-            page = await self._records.list(kind, query)
-            for record in page.records:
-                yield Endpoint.from_document(record.document)
-            if page.next_token is None:
-                return
-            query = replace(query, after=page.next_token)
 
     async def _drive(self, key: str) -> None:
         async def fail(reason: str) -> None:

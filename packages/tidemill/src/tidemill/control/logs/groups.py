@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.control.plan import ENDPOINT_LOG_GROUP, TRANSFORM_LOG_GROUP
 from tidemill.control.resources import ENDPOINT, PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
+from tidemill.control.search.pages import walk
 from tidemill.core.clock import Clock
 from tidemill.core.processing import ProcessingJob
 from tidemill.core.training import TrainingJob
@@ -14,7 +15,6 @@ from tidemill.store.records.base import Query, Record, RecordStore, Summary, Tra
 
 _KIND = "log-group"
 _DAY_MS = 24 * 3600 * 1000
-_PAGE = 500
 _JOB_GROUPS = {
     TrainingJob.log_group: TRAINING_JOB,
     ProcessingJob.log_group: PROCESSING_JOB,
@@ -61,14 +61,8 @@ class GroupRecords:
 
     async def all(self) -> dict[str, Summary]:
         """Return all records by the group's name. Their summaries have ``retention_days`` and ``key``."""
-        found: dict[str, Summary] = {}
-        query = Query(sort_by="name", descending=False, limit=_PAGE)
-        while True:
-            page = await self._records.summaries(_KIND, query)
-            found |= {record.name: record for record in page.records}
-            if page.next_token is None:
-                return found
-            query = replace(query, after=page.next_token)
+        query = Query(sort_by="name", descending=False)
+        return {record.name: record async for record in walk(self._records, _KIND, query)}
 
     async def create(self, name: str, *, tags: Mapping[str, str], key: str | None) -> bool:
         """Store a group. Returns False, and changes nothing, if there is a record of that name.

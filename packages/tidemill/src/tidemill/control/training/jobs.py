@@ -15,9 +15,8 @@ from tidemill.control.tags import check_tags
 from tidemill.control.training.admission import admit
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.jobs import JobStatus
 from tidemill.core.spans import CURRENT
-from tidemill.core.training import SecondaryStatus, TrainingJob, instance_groups
+from tidemill.core.training import JobStatus, SecondaryStatus, TrainingJob, instance_groups
 from tidemill.errors import ResourceNotFound, ValidationException
 from tidemill.store.objects.store import ObjectStore
 from tidemill.store.records.base import RecordStore

@@ -26,8 +26,7 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
-from tidemill.core.jobs import JobStatus
-from tidemill.core.transform import TransformJob
+from tidemill.core.transform import JobStatus, TransformJob
 from tidemill.errors import LaunchError
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason

@@ -13,8 +13,8 @@ from tidemill.control.transform.admission import check_transform_model, check_tr
 from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Resource
-from tidemill.core.jobs import JobStatus
 from tidemill.core.names import sagemaker_arn
+from tidemill.core.training import JobStatus
 from tidemill.core.transform import TransformJob
 from tidemill.errors import ValidationException
 from tidemill.store.objects.store import ObjectStore

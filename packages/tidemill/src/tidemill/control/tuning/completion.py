@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tidemill.control.tuning.definition import Definition
 from tidemill.control.tuning.search import grid_points
-from tidemill.core.jobs import JobStatus
+from tidemill.core.training import JobStatus
 from tidemill.core.tuning import TuningJob, TuningTrial, best_trial
 
 LARGEST_TUNING = 750

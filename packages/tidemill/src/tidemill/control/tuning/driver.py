@@ -31,8 +31,7 @@ from tidemill.control.tuning.search import (
 from tidemill.control.work_queue import JobDriver
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.jobs import JobStatus
-from tidemill.core.training import TrainingJob
+from tidemill.core.training import JobStatus, TrainingJob
 from tidemill.core.tuning import TuningJob, TuningTrial
 from tidemill.errors import AwsError, ResourceInUse, ServiceUnavailable, ValidationException
 from tidemill.store.records.base import RecordStore

@@ -15,7 +15,7 @@ from tidemill.control.tuning.definition import definitions_of, trial_name
 from tidemill.control.tuning.search import texts_at
 from tidemill.core import faults
 from tidemill.core.clock import Clock
-from tidemill.core.jobs import JobStatus
+from tidemill.core.training import JobStatus
 from tidemill.core.tuning import TuningJob, TuningTrial
 from tidemill.store.records.base import RecordStore, Transaction
 

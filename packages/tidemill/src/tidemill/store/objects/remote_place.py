@@ -32,7 +32,6 @@ from tidemill.store.objects.disk_place import DiskPlace
 from tidemill.store.objects.draft import Content, Digest
 from tidemill.store.objects.errors import ContentMissing, ObjectDamaged
 from tidemill.store.objects.local_copies import LocalCopies
-from tidemill.store.objects.place import ContentPlace
 from tidemill.store.objects.remote_bucket import BucketUnavailable, RemoteBucket
 
 T = TypeVar("T")
@@ -43,8 +42,8 @@ _CLEAN_EVERY_S = 30.0
 _CLEAN_AT_ONCE = 16
 
 
-class RemotePlace(ContentPlace):
-    """Contents in remote S3 stores.
+class RemotePlace:
+    """Contents in remote S3 stores. Implements `tidemill.store.objects.place.ContentPlace`.
 
     Args:
         home: Bucket and prefix of new contents; None if new contents stay on the disk, and only earlier ones are read.

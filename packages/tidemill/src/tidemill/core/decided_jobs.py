@@ -1,26 +1,11 @@
-"""What jobs of several kinds share: their statuses, and the end of those that end in two steps."""
+"""Jobs that end in two steps: transform and tuning jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, Self
 
 from tidemill.core.documents import Document
-
-
-class JobStatus(StrEnum):
-    """SageMaker's TrainingJobStatus, ProcessingJobStatus, TransformJobStatus and HyperParameterTuningJobStatus."""
-
-    IN_PROGRESS = "InProgress"
-    STOPPING = "Stopping"
-    STOPPED = "Stopped"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether a job in this state has ended."""
-        return self not in (JobStatus.IN_PROGRESS, JobStatus.STOPPING)
+from tidemill.core.training import JobStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
