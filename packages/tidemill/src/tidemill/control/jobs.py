@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from tidemill.control.experiments.job_components import begin_component, end_component
 from tidemill.control.resources import (
@@ -239,10 +239,11 @@ class AcceptedJobs(Jobs[J], ABC):
         wake: Called with the name of a new or changed job.
     """
 
-    def __init__(
-        self, records: RecordStore, kind: JobKind[J], *, region: str, clock: Clock, wake: Callable[[str], None]
-    ) -> None:
-        super().__init__(records, kind)
+    KIND: ClassVar[JobKind[Any]]
+    """Of a subclass that creates jobs."""
+
+    def __init__(self, records: RecordStore, *, region: str, clock: Clock, wake: Callable[[str], None]) -> None:
+        super().__init__(records, self.KIND)
         self._region = region
         self._clock = clock
         self._wake = wake

@@ -56,6 +56,9 @@ TITLES = {
 }
 """By kind, its name in SageMaker's operations, members and messages, e.g. ``DescribeModel`` and ``ModelName``."""
 
+RUNS = (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB, TUNING_JOB, PIPELINE_EXECUTION)
+"""Kinds of what runs to an end: jobs, and executions of pipelines."""
+
 
 class Stored(Protocol):
     """A resource that lists show by its summary."""

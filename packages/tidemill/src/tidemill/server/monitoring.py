@@ -7,14 +7,7 @@ from pathlib import Path
 
 from tidemill import __version__
 from tidemill.control.instance_samples import InstanceSamples
-from tidemill.control.resources import (
-    ENDPOINT,
-    PIPELINE_EXECUTION,
-    PROCESSING_JOB,
-    TRAINING_JOB,
-    TRANSFORM_JOB,
-    TUNING_JOB,
-)
+from tidemill.control.resources import ENDPOINT, RUNS
 from tidemill.control.webhooks.deliveries import Deliveries
 from tidemill.core.exposition import Family, exposition
 from tidemill.server.drivers import Drivers
@@ -24,7 +17,6 @@ from tidemill.server.state import StateDirectory
 from tidemill.server.stores import Stores
 from tidemill.wire.observer import RequestObserver
 
-_JOBS = (TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB, TUNING_JOB, PIPELINE_EXECUTION)
 _Counts = Mapping[tuple[str, str], int]
 
 
@@ -57,7 +49,7 @@ class Monitoring:
 
     async def text(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
-        counts = await self._stores.records.counts((*_JOBS, ENDPOINT))
+        counts = await self._stores.records.counts((*RUNS, ENDPOINT))
         samples = InstanceSamples(self._stores.records, logs=self._state.logs)
         instances = await instance_families(samples, now_ms=self._stores.clock.now_ms())
         return await asyncio.to_thread(lambda: exposition((*self._families(counts), *instances)))

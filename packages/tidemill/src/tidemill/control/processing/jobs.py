@@ -1,39 +1,21 @@
 """Processing jobs: create, look up, list, stop, delete. `tidemill.control.training.driver` runs them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.control.admission import Capabilities
 from tidemill.control.jobs import PROCESSING
 from tidemill.control.processing.admission import check_processing_request
 from tidemill.control.tags import check_tags
 from tidemill.control.training.jobs import ScriptJobs
-from tidemill.core.clock import Clock
 from tidemill.core.frameworks import ProcessingFrameworks
 from tidemill.core.processing import ProcessingJob
-from tidemill.store.objects.store import ObjectStore
-from tidemill.store.records.base import RecordStore
 
 
 class ProcessingJobs(ScriptJobs[ProcessingJob]):
-    """The processing jobs of the account. Arguments are those of `ScriptJobs`, without the kind."""
+    """The processing jobs of the account."""
 
-    def __init__(
-        self,
-        records: RecordStore,
-        objects: ObjectStore,
-        *,
-        region: str,
-        clock: Clock,
-        wake: Callable[[str], None],
-        capabilities: Capabilities | None = None,
-    ) -> None:
-        super().__init__(
-            records, objects, kind=PROCESSING, region=region, clock=clock, wake=wake, capabilities=capabilities
-        )
-        images = self._capabilities.frameworks.images
-        self._capabilities = replace(self._capabilities, frameworks=ProcessingFrameworks(images))
+    KIND = PROCESSING
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> ProcessingJob:
         """Accept a job. After this returns, the job and its tags survive kill -9.
@@ -48,7 +30,9 @@ class ProcessingJobs(ScriptJobs[ProcessingJob]):
             ResourceLimitExceeded: The job could never start on this machine.
         """
         checked_tags = check_tags(tags)
-        check_processing_request(request, capabilities=self._capabilities, has_bucket=self._objects.bucket_exists)
+        frameworks = ProcessingFrameworks(self._capabilities.frameworks.images)
+        capabilities = replace(self._capabilities, frameworks=frameworks)
+        check_processing_request(request, capabilities=capabilities, has_bucket=self._objects.bucket_exists)
         return await self._accept(
             ProcessingJob,
             request["ProcessingJobName"],

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidemill.control.admission import Capabilities
-from tidemill.control.jobs import TRAINING, AcceptedJobs, JobKind, S
+from tidemill.control.jobs import TRAINING, AcceptedJobs, S
 from tidemill.control.tags import check_tags
 from tidemill.control.training.admission import admit
 from tidemill.core import faults
@@ -36,13 +36,12 @@ class ScriptJobs(AcceptedJobs[S]):
         records: RecordStore,
         objects: ObjectStore,
         *,
-        kind: JobKind[S],
         region: str,
         clock: Clock,
         wake: Callable[[str], None],
         capabilities: Capabilities | None = None,
     ) -> None:
-        super().__init__(records, kind, region=region, clock=clock, wake=wake)
+        super().__init__(records, region=region, clock=clock, wake=wake)
         self._objects = objects
         self._capabilities = capabilities or Capabilities()
 
@@ -86,21 +85,9 @@ class ScriptJobs(AcceptedJobs[S]):
 
 
 class Training(ScriptJobs[TrainingJob]):
-    """The training jobs of the account. Arguments are those of `ScriptJobs`, without the kind."""
+    """The training jobs of the account."""
 
-    def __init__(
-        self,
-        records: RecordStore,
-        objects: ObjectStore,
-        *,
-        region: str,
-        clock: Clock,
-        wake: Callable[[str], None],
-        capabilities: Capabilities | None = None,
-    ) -> None:
-        super().__init__(
-            records, objects, kind=TRAINING, region=region, clock=clock, wake=wake, capabilities=capabilities
-        )
+    KIND = TRAINING
 
     async def check(self, request: Mapping[str, Any]) -> None:
         """Refuse a request that `create` would refuse, whatever its name.

@@ -29,16 +29,12 @@ class TransformJobs(AcceptedJobs[TransformJob]):
         wake: Called with the name of a new or changed job.
     """
 
+    KIND = TRANSFORM
+
     def __init__(
-        self,
-        records: RecordStore,
-        objects: ObjectStore,
-        *,
-        region: str,
-        clock: Clock,
-        wake: Callable[[str], None],
+        self, records: RecordStore, objects: ObjectStore, *, region: str, clock: Clock, wake: Callable[[str], None]
     ) -> None:
-        super().__init__(records, TRANSFORM, region=region, clock=clock, wake=wake)
+        super().__init__(records, region=region, clock=clock, wake=wake)
         self._objects = objects
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TransformJob:

@@ -28,10 +28,12 @@ class TuningJobs(AcceptedJobs[TuningJob]):
         wake: Called with the name of a new or changed job.
     """
 
+    KIND = TUNING
+
     def __init__(
         self, records: RecordStore, training: Training, *, region: str, clock: Clock, wake: Callable[[str], None]
     ) -> None:
-        super().__init__(records, TUNING, region=region, clock=clock, wake=wake)
+        super().__init__(records, region=region, clock=clock, wake=wake)
         self._training = training
 
     async def create(self, request: Mapping[str, Any], *, tags: Sequence[Mapping[str, str]] = ()) -> TuningJob:

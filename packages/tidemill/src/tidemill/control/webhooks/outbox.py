@@ -8,28 +8,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemill.control.resources import (
-    ENDPOINT,
-    PIPELINE_EXECUTION,
-    PROCESSING_JOB,
-    TRAINING_JOB,
-    TRANSFORM_JOB,
-    TUNING_JOB,
-)
+from tidemill.control.resources import ENDPOINT, RUNS, TUNING_JOB
 from tidemill.core.webhooks import Webhook
 from tidemill.store.records.base import Record, Transaction
 
 NOTICE = "webhook-notice"
 """Kind of a change that a webhook has not received yet."""
 
-NAMES: Mapping[str, str] = {
-    TRAINING_JOB: "training-job",
-    PROCESSING_JOB: "processing-job",
-    TRANSFORM_JOB: "transform-job",
-    TUNING_JOB: "tuning-job",
-    PIPELINE_EXECUTION: "pipeline-execution",
-    ENDPOINT: "endpoint",
-}
+NAMES: Mapping[str, str] = {**{kind: kind for kind in (*RUNS, ENDPOINT)}, TUNING_JOB: "tuning-job"}
 """The kinds of records whose changes are sent, by the names that settings use."""
 
 

@@ -5,20 +5,7 @@ from functools import cache
 from typing import Any
 
 from tidemill.control.changes import Changed, ChangeFeed
-from tidemill.control.resources import (
-    ENDPOINT,
-    ENDPOINT_CONFIG,
-    MODEL,
-    MODEL_PACKAGE,
-    MODEL_PACKAGE_GROUP,
-    PIPELINE,
-    PIPELINE_EXECUTION,
-    PROCESSING_JOB,
-    TITLES,
-    TRAINING_JOB,
-    TRANSFORM_JOB,
-    TUNING_JOB,
-)
+from tidemill.control.resources import ARTIFACT, EXPERIMENT, PIPELINE_EXECUTION, TITLES, TRIAL, TRIAL_COMPONENT
 from tidemill.core.names import sagemaker_arn
 from tidemill.services.operations import Operations
 from tidemill.wire.exchange import Context
@@ -26,10 +13,7 @@ from tidemill.wire.exchange import Context
 __all__ = ["VIEWED", "ChangeOperations"]
 
 _LONGEST_WAIT_S = 30
-VIEWED = (
-    *(TRAINING_JOB, PROCESSING_JOB, TRANSFORM_JOB, TUNING_JOB, PIPELINE, PIPELINE_EXECUTION, ENDPOINT),
-    *(ENDPOINT_CONFIG, MODEL, MODEL_PACKAGE, MODEL_PACKAGE_GROUP),
-)
+VIEWED = tuple(kind for kind in TITLES if kind not in (EXPERIMENT, TRIAL, TRIAL_COMPONENT, ARTIFACT))
 """The kinds that a viewer may look at who may describe them."""
 
 

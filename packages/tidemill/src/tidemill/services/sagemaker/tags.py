@@ -39,9 +39,7 @@ class TagHandlers(Operations):
             MODEL_PACKAGE_GROUP: registry.group,
             TUNING_JOB: resources.tuning.record,
             **{kind: partial(experiments.record, kind) for kind in (EXPERIMENT, TRIAL, TRIAL_COMPONENT, ARTIFACT)},
-            "model": lambda name: hosting.record(MODEL, name),
-            "endpoint-config": lambda name: hosting.record(ENDPOINT_CONFIG, name),
-            "endpoint": lambda name: hosting.record(ENDPOINT, name),
+            **{kind: partial(hosting.record, kind) for kind in (MODEL, ENDPOINT_CONFIG, ENDPOINT)},
         }
 
     async def list_tags(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
