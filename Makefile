@@ -106,7 +106,7 @@ page-where-node:
 
 jobs-environment: .venv/ready | native ## the environment in which jobs and endpoints run; does nothing if it is there
 	@$(BIN)/tidemill environments build tf-$(TF)
-serving-peers: $(patsubst requirements/%.txt,.venvs/%/ready,$(wildcard requirements/serving-*.txt)) ## other model servers, for benchmarks/serving.py --peers
+serving-peers: $(patsubst requirements/%.txt,.venvs/%/ready,$(wildcard requirements/serving-*.txt)) ## other model servers, for benchmarks/serving_models.py
 
 # --- tests ----------------------------------------------------------------------------------------------------
 test-tidemill: .venv/ready $(JOBS) ## (T) the service, the SDK and the command line

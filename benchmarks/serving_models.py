@@ -28,6 +28,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
@@ -66,8 +67,8 @@ from tidemill_serving.engine import open_engine
 model = open_engine().load(Path(sys.argv[1]))
 signature = model.signatures["serving_default"]
 instances = json.loads(Path(sys.argv[2]).read_text())["instances"]
-def column(name, spec, rows):
-    chosen = [instances[index % len(instances)] for index in range(rows)]
+def column(name, spec, first, rows):
+    chosen = [instances[(first + index) % len(instances)] for index in range(rows)]
     values = chosen if len(signature.inputs) == 1 else [each[name] for each in chosen]
     if spec.dtype.kind == "O":
         return np.array([base64.b64decode(each["b64"]) for each in values], object)
@@ -80,12 +81,13 @@ def cpu_s():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 def measure(rows, pooled, seconds):
-    feeds = [column(name, spec, rows) for name, spec in signature.inputs.items()]
-    model.run(signature, feeds, pooled=pooled)
+    firsts = range(len(instances)) if rows == 1 else (0,)
+    runs = [[column(name, spec, first, rows) for name, spec in signature.inputs.items()] for first in firsts]
+    model.run(signature, runs[0], pooled=pooled)
     times, begin, cpu = [], time.perf_counter(), cpu_s()
-    while not times or time.perf_counter() - begin < seconds:
+    while len(times) < len(runs) or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
-        model.run(signature, feeds, pooled=pooled)
+        model.run(signature, runs[len(times) % len(runs)], pooled=pooled)
         times.append(time.perf_counter() - start)
     return {"ms": sorted(times)[len(times) // 2] * 1e3, "cpu_ms": (cpu_s() - cpu) / len(times) / rows * 1e3}
 print("ready", flush=True)
@@ -94,6 +96,12 @@ for line in sys.stdin:
     print(json.dumps([measure(int(rows), pooled, float(seconds)) for pooled in (False, True)]), flush=True)
 """
 ROWS = (1, 32)
+FIGURES: dict[str, Callable[["Cell"], float]] = {
+    "requests/s": lambda cell: cell.load.rps,
+    "p50 ms": lambda cell: cell.load.p50_ms,
+    "p99 ms": lambda cell: cell.load.p99_ms,
+    "CPU ms a request": lambda cell: cell.cpu_ms,
+}
 LEAST = 1
 """Requests that each connection sends in a measurement, however long they take."""
 
@@ -165,12 +173,18 @@ def main() -> None:
         build = [sys.executable, str(Path(__file__).with_name("served_models.py")), str(cache), *missing]
         subprocess.run([*build, "--layers", str(given.layers)], check=True)
     print(f"load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} CPUs, {given.rounds} rounds of {given.seconds:g} s")
+    begin_s = time.monotonic()
+    results: dict[str, Findings] = {}
     for model in dict.fromkeys(CASES[name] for name in given.models):
         with contextlib.ExitStack() as ends:
             names = [name for name in given.models if CASES[name] == model]
             contenders = start(cache, names[0], given.peers, ends)
             for name in names:
-                report(name, measure(cache, name, contenders, given, ends))
+                results[name] = measure(cache, name, contenders, given, ends)
+                report(name, results[name])
+    if given.peers:
+        compare(results)
+    print(f"\n{time.monotonic() - begin_s:.0f} s")
 
 
 def start(cache: Path, name: str, peers: Iterable[str], ends: contextlib.ExitStack) -> list[Contender]:
@@ -317,60 +331,83 @@ def pss_mb(pid: int) -> float:
 
 
 def report(name: str, findings: Findings) -> None:
-    """Print the medians of a case, and the ratios to the best of the others."""
+    """Print the medians of a case."""
     print(f"\n### {name}")
-    print(
-        "| load | contender | requests/s | p50 ms | p99 ms | CPU ms a request | PSS MB |\n|---|---|---|---|---|---|---|"
-    )
+    print("| load | contender | requests/s | p50 ms | p99 ms | CPU ms a request | PSS MB |\n" + 7 * "|---" + "|")
     for rows, found in findings.callables.items():
         run_ms, cpu_ms = (statistics.median(each) for each in zip(*found, strict=True))
-        print(f"| {rows} rows | bare callable | {rows / run_ms * 1e3:.5g} | {run_ms:.3g} | | {cpu_ms:.3g} | |")
+        print(f"| {rows} rows | bare callable | {shown(rows / run_ms * 1e3)} | {shown(run_ms)} | | {shown(cpu_ms)} | |")
     for load, contenders in findings.cells.items():
-        title = f"{findings.rate:.3g}/s" if load == "open" else f"{load} connections"
+        title = f"{shown(findings.rate)}/s" if load == "open" else f"{load} connections"
         for contender, cells in contenders.items():
-            rps, p50_ms, p99_ms, cpu_ms = medians(cells)
-            memory = findings.memory_mb[contender]
-            print(f"| {title} | {contender} | {rps:.5g} | {p50_ms:.3g} | {p99_ms:.3g} | {cpu_ms:.3g} | {memory:.0f} |")
-    print("\n| load | requests/s, ours / best | p50 | p99 | CPU a request |\n|---|---|---|---|---|")
-    for load, contenders in findings.cells.items():
-        if len(contenders) > 1:
-            print(f"| {load} | {' | '.join(ratios(contenders))} |")
-    if "1" in findings.cells and OURS in findings.cells["1"]:
-        in_addition = statistics.median(
-            cell.load.p50_ms - run_ms
-            for cell, (run_ms, _) in zip(findings.cells["1"][OURS], findings.callables[1], strict=True)
-        )
-        print(f"\nlatency of one connection, in addition to the bare callable's run: {in_addition:.2f} ms")
+            figures = (shown(statistics.median(map(figure, cells))) for figure in FIGURES.values())
+            print(f"| {title} | {contender} | {' | '.join(figures)} | {findings.memory_mb[contender]:.0f} |")
+    sys.stdout.flush()
 
 
-def medians(cells: list[Cell]) -> tuple[float, float, float, float]:
-    """Return the medians of requests a second, p50, p99 and CPU time."""
-    loads = [cell.load for cell in cells]
-    return (
-        statistics.median(load.rps for load in loads),
-        statistics.median(load.p50_ms for load in loads),
-        statistics.median(load.p99_ms for load in loads),
-        statistics.median(cell.cpu_ms for cell in cells),
-    )
+def compare(results: dict[str, Findings]) -> None:
+    """Print our ratios to the best of the others, and which goals are missed."""
+    print(f"\n| model | load | {' | '.join(FIGURES)} | memory |\n" + (3 + len(FIGURES)) * "|---" + "|")
+    goals: list[str] = []
+    for name, findings in results.items():
+        memory, least = ratio_of_memory(findings)
+        goals += [f"{name}: memory {memory:.2f} of {least}"] if memory > 1 else []
+        for load, contenders in findings.cells.items():
+            ratios = {title: Ratio.of(contenders, figure) for title, figure in FIGURES.items()}
+            print(f"| {name} | {load} | {' | '.join(map(str, ratios.values()))} | {memory:.2f} {least} |")
+            goals += [f"{name}, {load}: {each}" for each in missed(load, ratios, findings)]
+    print("\nmissed goals:", *(goals or ["none"]), sep="\n- ")
 
 
-def ratios(contenders: dict[str, list[Cell]]) -> list[str]:
-    """Return our ratio to the best other contender of each figure, with its interval and the contender's name."""
-    found = []
-    figures: list[tuple[Callable[[Cell], float], int]] = [
-        (lambda cell: cell.load.rps, -1),
-        (lambda cell: cell.load.p50_ms, 1),
-        (lambda cell: cell.load.p99_ms, 1),
-        (lambda cell: cell.cpu_ms, 1),
-    ]
-    for figure, sign in figures:
+def missed(load: str, ratios: dict[str, "Ratio"], findings: Findings) -> list[str]:
+    """Return the goals of a load that are missed."""
+    found = [f"{title} {ratios[title]}" for title in ("p99 ms", "CPU ms a request") if ratios[title].low > 1]
+    throughput = ratios["requests/s"]
+    best = findings.cells[load][throughput.other]
+    batched_ms = statistics.median(cpu_ms for _, cpu_ms in findings.callables[32])
+    gains = batched_ms < statistics.median(cell.cpu_ms for cell in best) / 2
+    if load not in {"1", "open"} and (throughput.median < 1.2 if gains else throughput.low < 0.98):
+        found.append(f"requests/s {throughput}, goal {'1.2' if gains else 'from 0.98'}")
+    if load == "1":
+        paired = zip(findings.cells[load][OURS], findings.callables[1], strict=True)
+        excess_ms = statistics.median(cell.load.p50_ms - 1.05 * run_ms for cell, (run_ms, _) in paired)
+        found += [f"p50 is {excess_ms:.2f} ms more than 1.05 x the bare callable, goal 0.3"] if excess_ms > 0.3 else []
+    return found
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Our figure divided by that of the best other contender: its median and its 95 % interval."""
+
+    median: float
+    low: float
+    high: float
+    other: str
+
+    @classmethod
+    def of(cls, contenders: dict[str, list[Cell]], figure: Callable[[Cell], float]) -> "Ratio":
+        """Compare the rounds of all contenders by a figure, of which less is better unless it is the throughput."""
         values = {name: [figure(cell) for cell in cells] for name, cells in contenders.items()}
         ours = values.pop(OURS)
-        best = min(values, key=lambda name: sign * statistics.median(values[name]))
-        paired = [one / other if other else float("nan") for one, other in zip(ours, values[best], strict=True)]
-        low, high = interval(paired)
-        found.append(f"{statistics.median(paired):.2f} ({low:.2f} to {high:.2f}) {best}")
-    return found
+        best = max if figure is FIGURES["requests/s"] else min
+        other = best(values, key=lambda name: statistics.median(values[name]))
+        paired = [one / beside for one, beside in zip(ours, values[other], strict=True)]
+        return cls(statistics.median(paired), *interval(paired), other)
+
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f}) {self.other}"
+
+
+def ratio_of_memory(findings: Findings) -> tuple[float, str]:
+    """Return our memory divided by the least of the others, and whose that is."""
+    others = {name: memory_mb for name, memory_mb in findings.memory_mb.items() if name != OURS}
+    least = min(others, key=lambda name: others[name])
+    return findings.memory_mb[OURS] / others[least], least
+
+
+def shown(value: float) -> str:
+    """Return a number with three digits, or as a whole number."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 if __name__ == "__main__":
