@@ -66,7 +66,7 @@ STACK_SOURCES := requirements/dev.txt packages/tidemill/pyproject.toml
 
 .venv/ready: .venv/bin/uv $(STACK_SOURCES) | copies
 	$(STACK)
-	$(BIN)/python -m compileall -q packages/tidemill/src
+	$(BIN)/python -m compileall -q packages/*/src
 	@touch $@
 
 $(TF_ENV)/ready: .venv/ready requirements/tf-$(TF).txt requirements/tf-$(TF)-test.txt $(IN_JOB_PACKAGES:=/pyproject.toml) | native
@@ -74,6 +74,7 @@ $(TF_ENV)/ready: .venv/ready requirements/tf-$(TF).txt requirements/tf-$(TF)-tes
 	$(INTO) --require-hashes -r requirements/tf-$(TF).txt
 	$(INTO) --no-deps --require-hashes -r requirements/tf-$(TF)-test.txt
 	$(INTO) --no-deps --no-build-isolation $(addprefix -e ,$(IN_JOB_PACKAGES))
+	$(UV) pip uninstall -q -p $(@D) matplotlib scikit-learn # Keras imports them: a quarter of the CPU of each import of TensorFlow
 	@touch $@
 
 # What a file in requirements/ lists, e.g. Open MPI, away from MPICH (both bring mpirun), or one of Pipe mode's TensorFlows.
