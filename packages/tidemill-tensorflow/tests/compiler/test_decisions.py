@@ -48,8 +48,6 @@ def step_of_four(value):
     weight.assign_sub(0.1 * tape.gradient(loss, weight))
     return loss
 
-print("ready", flush=True)
-sys.stdin.readline()
 for _ in range(120):  # more than the trial of two variants takes at most
     step_of_four(tf.ones([4]))
     compiler._sessions[0].wait_for_background()
@@ -164,21 +162,12 @@ def test_runs_in_parallel_read_whole_decisions(tmp_path: Path) -> None:
 
 
 def test_two_trainings_share_a_store_at_the_same_time(tmp_path: Path) -> None:
-    trainings = [_start(tmp_path / name, tmp_path / "cache") for name in ("one", "two")]
-    try:
-        for training in trainings:
-            assert training.stdout is not None and training.stdout.readline() == "ready\n"
-        ended = [training.communicate(timeout=300) for training in _go(trainings)]
-        assert [training.returncode for training in trainings] == [0, 0], ended
-    finally:
-        for training in trainings:
-            training.kill()
+    cache = tmp_path / "cache"
+    forked_scripts.wait_for_all([forked_scripts.start(TRAINING, tmp_path / name, cache) for name in ("one", "two")])
     decided = {_shape(tmp_path / name)["decision"] for name in ("one", "two")}
-    stored = [json.loads(path.read_text()) for path in (tmp_path / "cache").iterdir()]
+    stored = [json.loads(path.read_text()) for path in cache.iterdir()]
     assert len(stored) == 2 and sum("function" in each["key"] for each in stored) == 1
-    later = _start(tmp_path / "later", tmp_path / "cache")
-    _, log = later.communicate("go\n", timeout=300)
-    assert later.returncode == 0, log
+    forked_scripts.start(TRAINING, tmp_path / "later", cache).wait()
     shape = _shape(tmp_path / "later")
     assert (shape["from_earlier_job"], shape["rounds"]) == (True, 0)
     assert shape["decision"] in decided & {each["variant"] for each in stored}
@@ -193,7 +182,7 @@ def test_a_full_disk_costs_decisions_and_no_training(tmp_path: Path, need: Calla
     mount = ["unshare", "--mount", "--map-root-user", "sh", "-ec", 'mount -t tmpfs -o size=1m tmpfs "$0"; exec "$@"']
     disk = tmp_path / "disk"
     disk.mkdir()
-    training = "import io; sys.argv[1] += '/report'; sys.stdin = io.StringIO('go'); exec(" + repr(TRAINING) + ")\n"
+    training = "sys.argv[1] += '/report'; exec(" + repr(TRAINING) + ")\n"
     done = subprocess.run(
         [*mount, disk, sys.executable, "-c", FULL_DISK, disk, disk],
         input=training,
@@ -202,7 +191,7 @@ def test_a_full_disk_costs_decisions_and_no_training(tmp_path: Path, need: Calla
         timeout=300,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, "ready\nsurvived\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "survived\n"), done.stderr
     assert "the report cannot be written" in done.stderr
     assert "step_of_four (120 steps): " in done.stderr
 
@@ -219,20 +208,6 @@ def test_a_deterministic_run_uses_a_stored_decision_and_else_runs_plain(tmp_path
     DecisionStore(cache).write(shape["key"], "xla")
     (shape,) = _run(tmp_path / "third", cache)["shapes"]
     assert (shape["from_earlier_job"], shape["steps_by_variant"]) == (True, {"xla": 10}), "at once"
-
-
-def _start(report: Path, cache: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", TRAINING, report, cache]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
-def _go(trainings: "list[subprocess.Popen[str]]") -> "list[subprocess.Popen[str]]":
-    for training in trainings:
-        assert training.stdin is not None
-        training.stdin.write("go\n")
-        training.stdin.flush()
-    return trainings
 
 
 def _run(report: Path, cache: Path) -> dict[str, object]:
