@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +19,7 @@ settings.register_profile("new", deadline=None, suppress_health_check=[HealthChe
 settings.register_profile("same", settings.get_profile("new"), derandomize=True)
 settings.load_profile("same")
 
-sys.path.append(str(Path(__file__).parent / "tests"))  # forked_scripts
+sys.path.append(str(Path(__file__).parent / "tests"))  # forked_scripts, polling
 
 _NEEDS = {
     "bubblewrap": (
@@ -50,6 +51,14 @@ def need() -> Callable[[str], None]:
             pytest.skip(fault)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., Any]:
+    """Return a function that waits for a condition for which there is no notification."""
+    from polling import poll
+
+    return poll
 
 
 @functools.cache

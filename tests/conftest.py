@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tarfile
 import textwrap
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ import botocore.loaders
 import pytest
 
 from forked_sdk import ForkedSdk
+from polling import poll
 from tidemill.core.frameworks import FRAMEWORKS
 from tidemill.environments.builder import Environments, JobEnvironment
 from tidemill.errors import MissingInterpreterError
@@ -36,7 +36,6 @@ os.environ.setdefault("TIDEMILL_ENVIRONMENTS_DIR", str(Settings().environments_d
 IMAGE = "000000000000.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.21.0-cpu-py311"
 ROLE = "arn:aws:iam::000000000000:role/SageMakerRole"
 BUCKET = "sagemaker-us-west-2-000000000000"
-DEADLINE_S = 300.0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,23 +56,6 @@ def archive(files: Mapping[str, str]) -> bytes:
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
-
-
-def poll(condition: Callable[[], Any], what: str | Callable[[], object], *, timeout_s: float = DEADLINE_S) -> Any:
-    """Wait for a condition for which there is no notification, and return its value.
-
-    Args:
-        condition: Returns a true value once it holds.
-        what: Description of the condition, or a function that returns the current state; shown on failure.
-        timeout_s: Deadline, in seconds.
-    """
-    deadline, pause_s = time.monotonic() + timeout_s, 0.01
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
-        time.sleep(pause_s)
-        pause_s = min(0.25, pause_s * 1.2)  # each check uses CPU time that the awaited process needs
-    return value
 
 
 class Jobs:
@@ -179,11 +161,6 @@ class Jobs:
 def jobs(tidemill_service: Service) -> Jobs:
     """Return jobs of the session's service."""
     return Jobs(tidemill_service)
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[..., Any]:
-    return poll
 
 
 @pytest.fixture(scope="session")

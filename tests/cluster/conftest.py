@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,8 @@ import ray
 sys.path.insert(0, str(Path(__file__).parent))
 from nodes import HEAD, LEASE_S, RAY_PORT, Node, environment, make_bridge, ray_start
 
+from polling import poll
 from tidemill.testing import Service
-
-_START_S = 90.0
 
 
 @pytest.fixture(scope="session")
@@ -75,19 +73,16 @@ def _settings() -> dict[str, object]:
 
 
 def _await_ray(log: Path, process: subprocess.Popen[bytes], words: str) -> None:
-    deadline_s = time.monotonic() + _START_S
-    while words not in log.read_text():
+    def logged() -> bool:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline_s, log.read_text()
-        time.sleep(0.2)
+        return words in log.read_text()
+
+    poll(logged, log.read_text)
 
 
 def _await_machines(count: int) -> None:
     ray.init(address=f"{HEAD}:{RAY_PORT}", log_to_driver=False, configure_logging=False)
     try:
-        deadline_s = time.monotonic() + _START_S
-        while ray.cluster_resources().get("CPU", 0) < 2 * count:
-            assert time.monotonic() < deadline_s, ray.nodes()
-            time.sleep(0.5)
+        poll(lambda: ray.cluster_resources().get("CPU", 0) >= 2 * count, ray.nodes)
     finally:
         ray.shutdown()

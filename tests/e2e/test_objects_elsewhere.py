@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,10 +116,7 @@ def test_a_job_that_ends_while_the_other_s3_is_away_waits_for_it(elsewhere: Else
     name = jobs.create(ENDING, Environment={"PORT": elsewhere.other.url.rpartition(":")[2]})
     jobs.wait(name, until=("Training",))
     elsewhere.other.kill()
-    deadline = time.monotonic() + 60
-    while "reconcile.delayed" not in jobs.service.log:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    jobs.wait_until(lambda: "reconcile.delayed" in jobs.service.log, "the job's end is delayed")
     # A service that starts meanwhile has nothing lost, either.
     jobs.service.kill()
     jobs.service.start()

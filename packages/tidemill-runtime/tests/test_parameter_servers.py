@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from polling import poll
 from tidemill_runtime import failure
 from tidemill_runtime.launchers import parameter_server
 from tidemill_runtime.launchers.parameter_server import ClusterMember, Master
@@ -67,10 +68,7 @@ def listener():
 
 
 def await_end(member):
-    deadline = time.monotonic() + 60
-    while member.exit_code() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    poll(lambda: member.exit_code() is not None)
     return member.exit_code()
 
 

@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import mpi
 import smdistributed.modelparallel.tensorflow as smp
+from polling import poll
 from ports import reserved_port
 
 pytestmark = pytest.mark.smp_saved
@@ -38,10 +38,7 @@ def is_alive(process: int) -> bool:
 
 
 def wait_for_exit(processes: list[int]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while any(map(is_alive, processes)):
-        assert time.monotonic() < deadline, f"orphans: {[one for one in processes if is_alive(one)]}"
-        time.sleep(0.05)
+    poll(lambda: not any(map(is_alive, processes)), lambda: f"orphans: {[one for one in processes if is_alive(one)]}")
 
 
 def places(text: str) -> set[str]:

@@ -5,7 +5,6 @@ import functools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,19 +30,6 @@ def _service_models_are_parsed_once() -> Iterator[None]:
     shared = functools.cache(botocore.loaders.create_loader)
     with mock.patch("botocore.session.create_loader", shared):
         yield
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Return a function that waits for a condition for which there is no notification."""
-
-    def wait_until(condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline_s
-            time.sleep(0.005)
-
-    return wait_until
 
 
 @pytest.fixture(scope="session")

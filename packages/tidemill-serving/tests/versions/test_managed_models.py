@@ -3,7 +3,6 @@
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,6 +20,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
+from polling import poll
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.options import read_options
 
@@ -52,14 +52,6 @@ def states(server: Server, name: str) -> dict[int, str]:
     answer = server.get(f"/v1/models/{name}")
     assert answer.status == 200, answer.body
     return {int(each["version"]): each["state"] for each in answer.json["model_version_status"]}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Poll a condition: the server sends no notification when it has swapped."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -110,20 +102,20 @@ def test_a_new_version_replaces_the_old_one_and_a_broken_one_does_not(
     server = managed(config_text(("half", base, "")))
     (base / "2").mkdir()
     (base / "2" / "saved_model.pb").write_bytes(b"\xff not a model")
-    until(lambda: states(server, "half") == {2: "END", 1: "AVAILABLE"})
+    poll(lambda: states(server, "half") == {2: "END", 1: "AVAILABLE"})
     failed = server.get("/v1/models/half/versions/2").json["model_version_status"][0]["status"]
     assert failed["error_code"] == "UNKNOWN"
     assert "is not a SavedModel" in failed["error_message"]
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]}
     put(models, base, 3, source="half_plus/00000124")
-    until(lambda: states(server, "half").get(1) == "END")
+    poll(lambda: states(server, "half").get(1) == "END")
     assert states(server, "half")[3] == "AVAILABLE"
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}
     shutil.rmtree(base / "3")  # back to the previous version, since the broken one is not retried
     shutil.rmtree(base / "2")
-    until(lambda: server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]})
+    poll(lambda: server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]})
     shutil.rmtree(base / "1")
-    until(lambda: server.predict("half", {"instances": [2.0]}).status == 404)
+    poll(lambda: server.predict("half", {"instances": [2.0]}).status == 404)
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         health = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=DEADLINE_S)
     assert health == b"\x08\x02"  # NOT_SERVING
@@ -162,7 +154,7 @@ def swap_under_load(server: Server, models: Path, base: Path, *, swaps: int) -> 
         try:
             for version in range(2, swaps + 2):
                 put(models, base, version)
-                until(lambda version=version: states(server, "half").get(version) == "AVAILABLE")
+                poll(lambda version=version: states(server, "half").get(version) == "AVAILABLE")
                 shutil.rmtree(base / str(version - 1))
         finally:
             stop.set()
@@ -188,7 +180,7 @@ def test_no_request_fails_over_200_swaps(managed: Any, models: Path, tmp_path: P
     put(models, base, 1)
     server = managed(config_text(("half", base, "")))
     assert set(swap_under_load(server, models, base, swaps=200)) == {200}
-    until(lambda: list(states(server, "half").values()).count("AVAILABLE") == 1)
+    poll(lambda: list(states(server, "half").values()).count("AVAILABLE") == 1)
     assert len(states(server, "half")) < 15  # versions that ended long ago are forgotten
 
 
@@ -226,7 +218,7 @@ def test_a_configuration_is_replaced_by_its_file_and_by_request(managed: Any, mo
             reload(server, text)
         assert (failure.value.code().name, words in failure.value.details()) == (code, True), failure.value.details()
     (tmp_path / "models.config").write_text(config_text(("second", second, "")))
-    until(lambda: server.predict("second", {"instances": [2.0]}).status == 200)
+    poll(lambda: server.predict("second", {"instances": [2.0]}).status == 200)
     assert server.get("/v1/models/first").status == 404
     (tmp_path / "models.config").write_text("model_config_list { nonsense: 1 }")
     assert "nonsense" in server.line("config.refused")
@@ -297,14 +289,14 @@ def test_a_version_is_warmed_up_with_its_recorded_requests(managed: Any, models:
         shutil.copytree(models / "checked" / "1", base / f".{version}")
         write_records(base / f".{version}" / file, records)
         (base / f".{version}").rename(base / str(version))
-        until(lambda version=version: states(server, "checked").get(version) == "END")
+        poll(lambda version=version: states(server, "checked").get(version) == "END")
         status = server.get(f"/v1/models/checked/versions/{version}").json["model_version_status"][0]["status"]
         assert words in status["error_message"]
         assert states(server, "checked")[1] == "AVAILABLE"
     shutil.copytree(models / "checked" / "1", base / ".6")
     write_records(base / ".6" / file, [warmup_log([1.0, 4.0])] * 3)
     (base / ".6").rename(base / "6")
-    until(lambda: states(server, "checked").get(6) == "AVAILABLE")
+    poll(lambda: states(server, "checked").get(6) == "AVAILABLE")
     assert server.line("model.warmed_up", "version=6", "requests=3")
 
 

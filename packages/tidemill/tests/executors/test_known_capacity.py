@@ -1,6 +1,6 @@
 import threading
-import time
 
+from polling import poll
 from tidemill.executors.base import Capacity
 from tidemill.executors.cluster.capacity import KnownCapacity
 
@@ -36,8 +36,7 @@ def test_a_cluster_that_answers_late_or_not_at_all_delays_nobody() -> None:
     may_answer.set()
     assert was_asked.acquire(timeout=WAIT_S)
     assert was_asked.acquire(timeout=WAIT_S)
-    while capacity.get().instances != 4:
-        time.sleep(0.001)
+    poll(lambda: capacity.get().instances == 4)
     assert not was_asked.acquire(blocking=False)
     capacity.close()
     now_s += 3

@@ -1,7 +1,6 @@
 """Pipelines by boto3, with their driver; the tests end the jobs that it creates."""
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from polling import poll
 from tidemill.core.hosting import EndpointStatus
 from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
@@ -28,7 +28,6 @@ TRAINING: dict[str, Any] = {
 }
 MODEL_DATA = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
 CACHED = {"CacheConfig": {"Enabled": True, "ExpireAfter": "PT1H"}}
-_DEADLINE_S = 60.0
 
 
 def train(name: str = "Train", arguments: Mapping[str, Any] | None = None, **members: Any) -> dict[str, Any]:
@@ -96,10 +95,7 @@ class Pipeline:
         self._stage.change_job(self.job(arn, step), ended)
 
     def wait_until(self, condition: Callable[[], object], state: Callable[[], object]) -> None:
-        deadline_s = time.monotonic() + _DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline_s, state()
-            time.sleep(0.02)
+        poll(condition, state)
 
 
 @pytest.fixture

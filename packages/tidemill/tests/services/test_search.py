@@ -4,13 +4,13 @@ import asyncio
 import itertools
 import json
 import math
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from polling import poll
 from tidemill.control.resources import TRIAL, record_of
 from tidemill.control.search.expression import sort_key
 from tidemill.core.experiments import Tracked
@@ -312,10 +312,7 @@ def test_executions_of_pipelines_are_found_by_their_state_parameters_and_pipelin
     def ended() -> list[str]:
         return found(sagemaker, "PipelineExecution", where("PipelineExecutionStatus", "Equals", "Failed"))
 
-    deadline_s = time.monotonic() + 60
-    while sorted(ended()) != sorted(ids):
-        assert time.monotonic() < deadline_s, ended()
-        time.sleep(0.02)
+    poll(lambda: sorted(ended()) == sorted(ids), ended)
     many = [where("Name", "Equals", "Rows"), where("PipelineParameters.Value", "GreaterThan", "10")]
     nested = {"NestedFilters": [{"NestedPropertyName": "PipelineParameters", "Filters": many}]}
     assert found(sagemaker, "PipelineExecution", SearchExpression=nested) == ids[1:]

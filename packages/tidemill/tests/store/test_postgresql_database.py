@@ -5,7 +5,6 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from database_contract import TABLES, DatabaseContract, adding, names
 from postgresql_server import PostgresqlServer
 from sqlalchemy import Connection, inspect
 
+from polling import poll
 from tidemill.core import faults
 from tidemill.core.clock import SystemClock
 from tidemill.errors import ConfigurationError, ServiceUnavailable
@@ -150,10 +150,8 @@ def test_a_write_that_the_server_lost_is_made_again_although_others_reuse_its_tr
 
 
 def _grows(written: list[str]) -> None:
-    enough, deadline = len(written) + 20, time.monotonic() + 120
-    while len(written) < enough:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    enough = len(written) + 20
+    poll(lambda: len(written) >= enough)
 
 
 def test_an_unavailable_server_is_an_error_until_it_is_back(url, server):

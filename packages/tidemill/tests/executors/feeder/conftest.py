@@ -5,8 +5,7 @@ import hashlib
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from polling import poll
 from tidemill.core.clock import SystemClock
 from tidemill.core.remotes import RemoteS3
 from tidemill.instance.directory import InstanceDirectory
@@ -94,13 +94,7 @@ class Stage:
     def record(data: bytes, *, flag: int = 0) -> bytes:
         return struct.pack("<II", MAGIC, flag << 29 | len(data)) + data + bytes(-len(data) % 4)
 
-    @staticmethod
-    def wait_until(condition: Callable[[], bool]) -> None:
-        """Poll a condition on files, for whose changes there is no notification."""
-        deadline = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+    wait_until = staticmethod(poll)
 
     @staticmethod
     @contextmanager
