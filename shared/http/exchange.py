@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from io import FileIO
 from types import MappingProxyType
 
 from .limits import Headers, Refusal, Traffic
@@ -13,6 +16,7 @@ _STATUS_LINES = {each.value: b"HTTP/1.1 %d %s\r\n" % (each, each.phrase.encode()
 _BODILESS = (204, 304)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JOINED_BYTES = 64 * 1024  # parts of an answer up to this size are copied into one
+_FILE_BYTES = 8 * 1024 * 1024  # more than a socket's buffer takes, so that few calls send a file
 
 
 class ClientLeft(Exception):
@@ -206,6 +210,62 @@ class Exchange:
             self.held_bytes = 0
         self._send(data, more=more)
 
+    async def send_file(self, file: FileIO, offset: int, size_bytes: int) -> None:
+        """Send a slice of a file as the body of the answer, without reading it into this process.
+
+        The connection must not be encrypted. Returns early if the client leaves.
+
+        Args:
+            file: Open file.
+            offset: Begin of the slice, in bytes.
+            size_bytes: Its size, which the ``content-length`` of the answer announces.
+
+        Raises:
+            OSError: The file ends before the slice.
+        """
+        transport, end = self.transport, offset + size_bytes
+        if transport.is_closing():
+            return await self._lose_client()
+        transport.set_write_buffer_limits(0)  # then this is writable only after all that was written is sent
+        self._send(b"", more=True)
+        # A descriptor of its own, because an event loop watches that of a transport for the transport only.
+        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as sock:
+            while offset < end and not self.gone:
+                offset += await self._send_slice(sock, file, offset, end - offset)
+        if transport.is_closing():
+            return await self._lose_client()
+        transport.set_write_buffer_limits()
+        self._left_bytes = 0
+        return self.send(b"")
+
+    async def _send_slice(self, sock: socket.socket, file: FileIO, offset: int, size_bytes: int) -> int:
+        """Send as much as the socket takes now; return how much it was. If it takes nothing, wait until it does."""
+        if not self.writable:
+            await self.changed()
+            return 0
+        try:  # in a thread, because the disk may have to be read
+            sent = await asyncio.to_thread(_send_some, sock, file, offset, min(size_bytes, _FILE_BYTES))
+        except BlockingIOError:
+            loop = asyncio.get_running_loop()
+            loop.add_writer(sock, self.notify)
+            try:
+                await self.changed()
+            finally:
+                loop.remove_writer(sock)
+            return 0
+        except ConnectionError:
+            await self._lose_client()
+            return 0
+        if not sent:
+            raise OSError(f"{file.name} ended {size_bytes} bytes before the end of the slice that was to be sent")
+        return sent
+
+    async def _lose_client(self) -> None:
+        """Disconnect, and wait until the connection knows it."""
+        self.transport.abort()
+        while not self.gone:
+            await self.changed()
+
     def _answer_head(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
         parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d Unknown\r\n" % status]
         parts += [b"%b: %b\r\n" % header for header in headers]
@@ -260,6 +320,10 @@ class Exchange:
         if left_bytes < 0 or (left_bytes and not more):
             difference = f"{abs(left_bytes)} bytes {'shorter' if left_bytes > 0 else 'longer'}"
             raise RuntimeError(f"the body of an answer is {difference} than its Content-Length")
+
+
+def _send_some(sock: socket.socket, file: FileIO, offset: int, size_bytes: int) -> int:
+    return os.sendfile(sock.fileno(), file.fileno(), offset, size_bytes)
 
 
 Application = Callable[[Exchange], None]

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import http.client
 import logging
+import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from email.message import Message
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ import uvloop
 from structlog.testing import LogCapture
 
 from tidemill._shared.http.exchange import ClientLeft, Exchange
+from tidemill.wire.exchange import FileBody
 from tidemill.wire.gateway import Answer as App
 from tidemill.wire.gateway import HttpServer
 from tidemill.wire.reply import HttpReply, send_reply
@@ -24,6 +27,7 @@ from tidemill.wire.reply import HttpReply, send_reply
 DEADLINE_S = 20
 HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\n"
 PIECE = b"x" * 100_000
+MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,63 @@ def test_an_answer_waits_for_a_slow_client_and_ends_with_its_disconnection() -> 
     pieces, sent = 0, list[int]()
     started, disconnected = asyncio.Event(), asyncio.Event()
     run(answer, test)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a file that is larger than the buffers of a connection."""
+    path = tmp_path_factory.mktemp("file") / "content"
+    path.write_bytes(random.Random(0).randbytes(20 * MIB))
+    return path
+
+
+def sending(body: FileBody, ended: asyncio.Event | None = None) -> App:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.receive()
+        await send_reply(exchange, HttpReply(200, [], body))
+        if ended is not None:
+            ended.set()
+
+    return answer
+
+
+def test_slices_of_a_file_are_sent_whole_one_after_another_to_a_slow_client(file: Path) -> None:
+    async def test(server: HttpServer, port: int) -> None:
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # the server's buffer fills again and again
+            sock.connect(("127.0.0.1", port))
+            reader, writer = await asyncio.open_connection(sock=sock)
+            writer.write((HEAD + b"\r\n") % b"/" * 2)
+            for _ in range(2):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert b"content-length: %d\r\n" % len(wanted) in head
+                assert await reader.readexactly(len(wanted)) == wanted
+            writer.close()
+
+    wanted = file.read_bytes()[3:-5]
+    run(sending(FileBody(path=file, offset=3, size_bytes=len(wanted))), test)
+
+
+def test_a_client_that_leaves_ends_the_sending_of_a_file(
+    file: Path, log: LogCapture, files_open_below: Callable[[Path], list[str]]
+) -> None:
+    async def test(server: HttpServer, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        writer.write((HEAD + b"\r\n") % b"/")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+        await ended.wait()
+
+    ended = asyncio.Event()
+    run(sending(FileBody(path=file, offset=0, size_bytes=20 * MIB), ended), test)
+    assert log.entries == []
+    assert files_open_below(file.parent) == []
+
+
+def test_a_file_that_has_become_shorter_cuts_its_answer_off(file: Path, log: LogCapture) -> None:
+    with pytest.raises(http.client.IncompleteRead):
+        get(sending(FileBody(path=file, offset=19 * MIB, size_bytes=2 * MIB)))
+    assert [entry["event"] for entry in log.entries] == ["http.application_failed", "http.not_answered"]
 
 
 def test_a_reader_is_notified_of_the_disconnection() -> None:

@@ -49,6 +49,10 @@ async def send_reply(exchange: Exchange, reply: HttpReply) -> None:
     if isinstance(body, bytes):
         exchange.send(body)
         return
+    if isinstance(body, FileBody) and body.size_bytes > _INLINE_BYTES and not _is_encrypted(exchange):
+        with body.path.open("rb", buffering=0) as file:
+            await exchange.send_file(file, body.offset, body.size_bytes)
+        return
     pieces = _file_pieces(body) if isinstance(body, FileBody) else body
     try:
         async for piece in pieces:
@@ -63,6 +67,10 @@ async def send_reply(exchange: Exchange, reply: HttpReply) -> None:
         close = getattr(pieces, "aclose", None)
         if close is not None:
             await close()
+
+
+def _is_encrypted(exchange: Exchange) -> bool:
+    return exchange.transport.get_extra_info("sslcontext") is not None
 
 
 def _announce(reply: HttpReply) -> None:
