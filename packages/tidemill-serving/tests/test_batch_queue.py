@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tidemill_serving.batch_queue import BatchingParameters, BatchQueue
-from tidemill_serving.batching import BatchThreads, Job
+from tidemill_serving.batch_threads import BatchThreads
+from tidemill_serving.batching import Job
 from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.engine.traits import Traits

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tidemill_serving.batching import BatchThreads, Job, Runner, report_nothing
+from tidemill_serving.batch_threads import BatchThreads, ThreadRun
+from tidemill_serving.batching import Job, Runner, report_nothing
 from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement, PlacementTrial
 from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.processors import num_processors
+from tidemill_serving.schedule import Report, report_no_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,7 @@ class BatchQueue(Runner):
         metrics: Metrics,
         unshared: Callable[[str], None] = report_nothing,
         placed: Callable[[Placement], None] = report_nothing,
+        report: Report = report_no_choice,
     ) -> None:
         super().__init__(
             _SizedModel(model, parameters, metrics),
@@ -92,6 +95,7 @@ class BatchQueue(Runner):
             loop=loop,
             unshared=unshared,
             placed=placed,
+            report=report,
         )
         self._parameters = parameters
         self._metrics = metrics
@@ -109,6 +113,8 @@ class BatchQueue(Runner):
             job.done(refusal)
             return
         self._unfinished += 1
+        self._threads.jobs += 1
+        self._queued_rows += job.rows
         if self._open is not None and not self._fits(self._open, job):
             self._close()
         if self._open is None:
@@ -119,7 +125,7 @@ class BatchQueue(Runner):
         if self._open.rows >= self._parameters.max_batch_size:
             self._close()
 
-    def next_task(self) -> Callable[[], None] | None:
+    def next_run(self) -> ThreadRun | None:
         if not self._closed:
             return None
         batch = self._closed.popleft()
@@ -127,7 +133,15 @@ class BatchQueue(Runner):
         self._metrics.batch(self._parameters.thread_pool_name, waits_s=[now_s - since_s for since_s in batch.since_s])
         if self._parameters.pad_variable_length:
             _pad(jobs)
-        return self._task(jobs)
+        return self._thread_run(jobs)
+
+    @property
+    def has_thread_jobs(self) -> bool:
+        return bool(self._closed)
+
+    @property
+    def is_ready(self) -> bool:
+        return bool(self._closed)
 
     def _fits_loop(self, size_bytes: int, rows: int) -> bool:
         return False

@@ -1,31 +1,38 @@
 """Run a model version on the event loop or on batch threads, and batch the rows of waiting requests.
 
-There is no timer. Requests read in one turn of the event loop, or received while every slot is taken, share the next
-run; a single request runs at once. Only signatures whose first dimensions are all unknown are batched, and only
-requests whose other dimensions and types agree. If a shared run fails, its requests run one by one, so that no request
-gets the error of another; if all of them then succeed, the model itself cannot be batched, which is reported once.
-A signature whose runs have effects runs once for each request, as in TF Serving.
+There is no timer. Requests read in one turn of the event loop, or received while all processors are taken, share the
+next run if the times of earlier runs show that this makes them cheaper (`schedule`). Otherwise each runs on a processor
+of its own (`batch_threads`). A single request runs at once.
+
+Only signatures whose first dimensions are all unknown are batched, and only requests whose other dimensions and types
+agree. If a shared run fails, its requests run one by one, so that no request gets the error of another; if all of them
+then succeed, the model itself cannot be batched, which is reported once. A signature whose runs have effects runs once
+for each request, as in TF Serving.
 """
 
 import asyncio
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tidemill_serving.admission import refusal
+from tidemill_serving.batch_threads import BatchThreads, ThreadRun
 from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement, PlacementTrial
+from tidemill_serving.engine.twin import Twin
 from tidemill_serving.errors import Code, RequestError, failed_precondition, invalid
+from tidemill_serving.schedule import Report, Schedule, report_no_choice
 
 DEFAULT_MAX_ROWS = 32
 _LOOP_FEED_BYTES = 65_536  # a time measured with one row says nothing about much larger feeds
 _SLOW_RUN_S = 0.01
 _SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive runs, and their total time: less may be noise of the machine
 _Done = Callable[["list[Array] | RequestError"], None]
+_Call = Callable[[Sequence[Array]], list[Array]]
 
 
 def report_nothing(what: object) -> None:
@@ -40,6 +47,8 @@ class Job:
     done: _Done
     rows: int = field(init=False)
     size_bytes: int = field(init=False)
+    is_alone: bool = field(init=False, default=False)
+    since_s: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         first = self.feeds[0] if self.feeds else None
@@ -48,57 +57,10 @@ class Job:
         for feed in self.feeds[1:]:
             self.size_bytes += feed.nbytes
 
-
-class BatchThreads:
-    """Threads for longer runs. Each thread is one slot; runs wait in their runner, not here.
-
-    Args:
-        slots: Maximum number of concurrent runs.
-    """
-
-    def __init__(self, *, slots: int) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._free = slots
-        self._waiting: deque[Runner] = deque()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"batch-{index}", daemon=True) for index in range(slots)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def enlist(self, runner: "Runner") -> None:
-        """Queue a runner that has jobs for the next free slot; called on the loop.
-
-        Args:
-            runner: A runner with at least one waiting job.
-        """
-        self._waiting.append(runner)
-        self.dispatch()
-
-    def dispatch(self) -> None:
-        """Fill free slots, one batch per waiting runner in turn; called on the loop."""
-        while self._free and self._waiting:
-            runner = self._waiting.popleft()
-            task = runner.next_task()
-            if task is not None:
-                self._free -= 1
-                self._tasks.put(task)
-            if runner.has_thread_jobs:
-                self._waiting.append(runner)
-
-    def release(self) -> None:
-        """Return a slot; called on the loop."""
-        self._free += 1
-        self.dispatch()
-
-    def close(self) -> None:
-        """Make the threads exit when they are idle."""
-        for _ in self._threads:
-            self._tasks.put(None)
-
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+    @property
+    def kind(self) -> int:
+        """Size of a row in bytes, as a power of two."""
+        return (self.size_bytes // max(self.rows, 1)).bit_length()
 
 
 class Runner:
@@ -107,12 +69,15 @@ class Runner:
     Args:
         placement: The thread that it runs on at first.
         trial: Times runs until it has decided the placement; None if the placement is decided.
-        threads: Slots for runs outside the loop.
+        threads: Run what does not run on the loop.
         loop: The event loop on which `submit` and every ``done`` are called.
         max_rows: Maximum rows of a shared run; 1 disables batching, as do effects of a run. A request with more rows
             runs alone.
         unshared: Called once, on any thread, with the reason if a shared run fails whose requests all succeed alone.
         placed: Called with each new placement, on the loop, or on the thread that loads the model.
+        twin: The second session of the model; None if there can be none.
+        only_narrow: The model's only session runs operations on the calling thread.
+        report: Called when the choices for runs on threads change; see `schedule`.
     """
 
     def __init__(
@@ -127,6 +92,9 @@ class Runner:
         max_rows: int = DEFAULT_MAX_ROWS,
         unshared: Callable[[str], None] = report_nothing,
         placed: Callable[[Placement], None] = report_nothing,
+        twin: Twin | None = None,
+        only_narrow: bool = False,
+        report: Report = report_no_choice,
     ) -> None:
         self._model = model
         self._signature = signature
@@ -139,6 +107,18 @@ class Runner:
         self._max_loop_rows = max(self._max_rows, DEFAULT_MAX_ROWS)
         self._loop_jobs: deque[Job] = deque()
         self._thread_jobs: deque[Job] = deque()
+        self._queued_rows = 0
+        self._runs = 0
+        self._last = (0, 1)  # kind and rows
+        self.used_s = 0.0
+        effects = signature.traits.has_effects
+        self._schedule = Schedule(
+            threads,
+            max_rows=self._max_rows,
+            twin=None if effects else twin,
+            only_narrow=only_narrow and not effects,
+            report=report,
+        )
         self._woken = False
         self._slow_runs: list[float] = []
         self._unshared: Callable[[str], None] | None = unshared
@@ -162,15 +142,26 @@ class Runner:
         Args:
             job: Its ``done`` gets the outputs or a RequestError.
         """
-        self._unfinished += 1
         if not self.takes_here(job):
-            self._thread_jobs.append(job)
-            self._wake()
-        elif self._max_rows == 1:
+            self._enqueue(job)
+            return
+        self._unfinished += 1
+        if self._max_rows == 1:
             self._finish([job], self._run_on_loop([job]))
         else:
             self._loop_jobs.append(job)
             self._wake()
+
+    def refusal_unread(self) -> RequestError | None:
+        """Return the error for a request that arrives during an overload, before it is read; None if it may wait.
+
+        Reading a request takes time too, of which there is none to spare.
+        """
+        if not self._schedule.admission.is_overloaded or self._placement.on_loop:
+            return None
+        kind, rows = self._last
+        queued, queued_rows = len(self._thread_jobs), self._queued_rows
+        return self._schedule.refusal(kind, rows, queued=queued, queued_rows=queued_rows, is_read=False)
 
     def takes_here(self, job: Job) -> bool:
         """Return whether a job is small enough for `run_here`.
@@ -194,7 +185,7 @@ class Runner:
         Returns:
             The outputs, or the error of the run.
         """
-        return self._run_one(job, pooled=self._placement.pooled)
+        return self._run_one(job, self._call(pooled=self._placement.pooled))
 
     def warm_up(self, feeds: list[Array]) -> list[Array]:
         """Run a recorded request on the calling thread, before any request is submitted.
@@ -229,19 +220,102 @@ class Runner:
         finally:
             self._watch(time.perf_counter() - begin)
 
-    def next_task(self) -> Callable[[], None] | None:
-        """Return the next shared run for a batch thread, or None if no job waits."""
-        jobs = self._take(self._thread_jobs)
-        return self._task(jobs) if jobs else None
+    def next_run(self) -> ThreadRun | None:
+        """Return the next run for a thread, or None if no job waits."""
+        if not self._thread_jobs:
+            return None
+        first = self._thread_jobs[0]
+        rows = self._schedule.rows_for(first.kind, self._queued_rows, narrow=self.next_is_narrow)
+        return self._thread_run(self._take(self._thread_jobs, rows))
 
     @property
     def has_thread_jobs(self) -> bool:
-        """Whether jobs wait for another slot."""
+        """Whether jobs wait for a thread."""
         return bool(self._thread_jobs)
 
-    def _task(self, jobs: list[Job]) -> Callable[[], None]:
-        pooled = self._way(jobs)
-        return lambda: self._run_on_thread(jobs, pooled=pooled)
+    @property
+    def is_ready(self) -> bool:
+        """Whether a run can start: rows that are cheaper together wait for those that run to end."""
+        if not self._thread_jobs:
+            return False
+        if not self._runs or self._max_rows == 1:
+            return True
+        kind, narrow = self._thread_jobs[0].kind, self.next_is_narrow
+        return not self._schedule.waits_for_more(kind, self._queued_rows, narrow=narrow)
+
+    @property
+    def next_is_narrow(self) -> bool:
+        """Whether the next run's operations run on the calling thread alone."""
+        return bool(self._thread_jobs) and self._is_narrow(self._thread_jobs)
+
+    @property
+    def expected_s(self) -> float:
+        """Expected duration of a run of the next job in seconds; 0 if it is not known."""
+        if not self._thread_jobs:
+            return 0.0
+        first = self._thread_jobs[0]
+        return self._schedule.expected_s(first.kind, first.rows, narrow=self.next_is_narrow)
+
+    @property
+    def schedule(self) -> Schedule:
+        """What was learned and chosen for runs on threads."""
+        return self._schedule
+
+    def _is_narrow(self, jobs: Sequence[Job]) -> bool:
+        alone = len(jobs) == 1 and jobs[0].is_alone
+        return self._schedule.is_narrow(jobs[0].kind, jobs[0].rows, alone=alone)
+
+    def _enqueue(self, job: Job) -> None:
+        """Queue a job for the threads, or refuse it."""
+        was_overloaded = self._schedule.admission.is_overloaded
+        refused = self._schedule.refusal(
+            job.kind, job.rows, queued=len(self._thread_jobs), queued_rows=self._queued_rows
+        )
+        if self._schedule.admission.is_overloaded and not was_overloaded:
+            self._shed()
+        if refused is not None:
+            job.done(refused)
+            return
+        self._unfinished += 1
+        job.is_alone = not self._threads.jobs
+        job.since_s = time.perf_counter()
+        self._threads.jobs += 1
+        self._queued_rows += job.rows
+        self._thread_jobs.append(job)
+        self._wake()
+
+    def _shed(self) -> None:
+        """Refuse the waiting jobs that would be answered too late, at the beginning of an overload."""
+        waiting, now_s = list(self._thread_jobs), time.perf_counter()
+        self._thread_jobs.clear()
+        self._queued_rows = 0
+        for job in waiting:
+            waited_s = now_s - job.since_s
+            if self._schedule.is_late(job.kind, job.rows, waited_s=waited_s, queued_rows=self._queued_rows):
+                self._schedule.admission.note_refusal()
+                self._threads.jobs -= 1
+                self._finish([job], [refusal(waited_s)])
+            else:
+                self._thread_jobs.append(job)
+                self._queued_rows += job.rows
+
+    def _thread_run(self, jobs: list[Job]) -> ThreadRun:
+        """Return a run of jobs that no longer wait."""
+        rows, kind = sum(job.rows for job in jobs), jobs[0].kind
+        self._queued_rows -= rows
+        self._runs += 1
+        self._last = kind, jobs[0].rows
+        narrow = self._is_narrow(jobs)
+        model = (narrow and self._schedule.narrow_model()) or self._model
+        pooled = not narrow and self._way(jobs)
+        call = self._call(model, pooled=pooled)
+        expected_s = self._schedule.expected_s(kind, rows, narrow=narrow)
+        run = ThreadRun(self, lambda: self._run_on_thread(run, jobs, call, pooled=pooled), narrow, expected_s)
+        return run
+
+    def _call(self, model: LoadedModel | None = None, *, pooled: bool) -> _Call:
+        used = model or self._model
+        return lambda feeds: used.run(self._signature, feeds, pooled=pooled)
 
     def _wake(self) -> None:
         """Schedule the queues after the loop has read everything that arrived in this turn."""
@@ -252,7 +326,7 @@ class Runner:
     def _start(self) -> None:
         self._woken = False
         while self._loop_jobs:
-            jobs = self._take(self._loop_jobs)
+            jobs = self._take(self._loop_jobs, self._max_rows)
             self._finish(jobs, self._run_on_loop(jobs))
         if self._thread_jobs:
             self._threads.enlist(self)
@@ -260,7 +334,7 @@ class Runner:
     def _run_on_loop(self, jobs: list[Job]) -> "list[list[Array] | RequestError]":
         """Run on the loop. A signature that proves slow moves to the threads permanently."""
         begin = time.perf_counter()
-        results = self._run(jobs, pooled=self._placement.pooled)
+        results = self._run(jobs, self._call(pooled=self._placement.pooled))
         self._watch(time.perf_counter() - begin)
         return results
 
@@ -293,17 +367,38 @@ class Runner:
             self._trial = None
             self._place(decided)
 
-    def _run_on_thread(self, jobs: list[Job], *, pooled: bool) -> None:
-        begin = time.perf_counter()
-        results = self._run(jobs, pooled=pooled)
-        elapsed_s = time.perf_counter() - begin
-        self._loop.call_soon_threadsafe(self._finish_on_loop, jobs, results, elapsed_s, pooled)
+    def _run_on_thread(self, run: ThreadRun, jobs: list[Job], call: _Call, *, pooled: bool) -> None:
+        begin_s, begin_cost_s = time.perf_counter(), time.thread_time()
+        results = self._run(jobs, call)
+        elapsed_s = time.perf_counter() - begin_s
+        # The processor time of a narrow run does not depend on what else the machine does.
+        cost_s = time.thread_time() - begin_cost_s if run.narrow else elapsed_s
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(self._finish_on_loop, run, jobs, results, elapsed_s, cost_s, pooled)
 
     def _finish_on_loop(
-        self, jobs: list[Job], results: "list[list[Array] | RequestError]", elapsed_s: float, pooled: bool
+        self,
+        run: ThreadRun,
+        jobs: list[Job],
+        results: "list[list[Array] | RequestError]",
+        elapsed_s: float,
+        cost_s: float,
+        pooled: bool,
     ) -> None:
         self._learn(jobs, results, elapsed_s=elapsed_s, pooled=pooled)
-        self._threads.release()
+        if not any(isinstance(result, RequestError) for result in results):
+            self._schedule.learn(
+                jobs[0].kind,
+                sum(job.rows for job in jobs),
+                elapsed_s=elapsed_s,
+                cost_s=cost_s,
+                narrow=run.narrow,
+                alone=len(jobs) == 1 and jobs[0].is_alone,
+            )
+        self._runs -= 1
+        self._threads.jobs -= len(jobs)
+        self._schedule.admission.answered(len(jobs))
+        self._threads.release(run)
         self._finish(jobs, results)
 
     def _finish(self, jobs: list[Job], results: "list[list[Array] | RequestError]") -> None:
@@ -313,37 +408,37 @@ class Runner:
         if self._drained is not None and not self._unfinished and not self._drained.done():
             self._drained.set_result(None)
 
-    def _take(self, jobs: deque[Job]) -> list[Job]:
+    def _take(self, jobs: deque[Job], max_rows: int) -> list[Job]:
         """Pop the first job and the following ones that fit into its run."""
         taken: list[Job] = []
         rows = 0
-        while jobs and (not taken or (rows + jobs[0].rows <= self._max_rows and _alike(taken[0], jobs[0]))):
+        while jobs and (not taken or (rows + jobs[0].rows <= max_rows and _alike(taken[0], jobs[0]))):
             job = jobs.popleft()
             taken.append(job)
             rows += job.rows
         return taken
 
-    def _run(self, jobs: list[Job], *, pooled: bool) -> "list[list[Array] | RequestError]":
+    def _run(self, jobs: list[Job], call: _Call) -> "list[list[Array] | RequestError]":
         if len(jobs) == 1:
-            return [self._run_one(jobs[0], pooled=pooled)]
-        shared = self._run_together(jobs, pooled=pooled)
+            return [self._run_one(jobs[0], call)]
+        shared = self._run_together(jobs, call)
         if not isinstance(shared, RequestError):
             return shared
         if self._signature.traits.has_effects:  # batched by configuration: a second run could repeat the effects
             return [shared for _ in jobs]
-        results = [self._run_one(job, pooled=pooled) for job in jobs]
+        results = [self._run_one(job, call) for job in jobs]
         if not any(isinstance(result, RequestError) for result in results):
             report, self._unshared = self._unshared, None
             if report is not None:
                 report(shared.message)
         return results
 
-    def _run_together(self, jobs: list[Job], *, pooled: bool) -> "list[list[Array] | RequestError] | RequestError":
+    def _run_together(self, jobs: list[Job], call: _Call) -> "list[list[Array] | RequestError] | RequestError":
         """Run jobs at once; return the error if each of them has to run alone, to get its own error or result."""
         columns = zip(*(job.feeds for job in jobs), strict=True)
         rows = sum(job.rows for job in jobs)
         try:
-            outputs = self._model.run(self._signature, [np.concatenate(column) for column in columns], pooled=pooled)
+            outputs = call([np.concatenate(column) for column in columns])
         except RequestError as error:
             return error
         except Exception as error:  # noqa: BLE001  # the jobs decide what it means
@@ -356,9 +451,9 @@ class Runner:
         ends = np.cumsum([job.rows for job in jobs]).tolist()
         return [[output[end - job.rows : end] for output in outputs] for job, end in zip(jobs, ends, strict=True)]
 
-    def _run_one(self, job: Job, *, pooled: bool) -> "list[Array] | RequestError":
+    def _run_one(self, job: Job, call: _Call) -> "list[Array] | RequestError":
         try:
-            return self._model.run(self._signature, job.feeds, pooled=pooled)
+            return call(job.feeds)
         except RequestError as error:
             return self._explained(error, job.feeds)
         except Exception as error:  # noqa: BLE001  # one request's failure must not end the thread that serves all

@@ -4,13 +4,15 @@ import asyncio
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill_serving.batch_queue import BatchingParameters, BatchQueue
-from tidemill_serving.batching import DEFAULT_MAX_ROWS, BatchThreads, Runner
+from tidemill_serving.batch_threads import BatchThreads
+from tidemill_serving.batching import DEFAULT_MAX_ROWS, Runner
 from tidemill_serving.engine import Engine, LoadedModel
 from tidemill_serving.engine.placement import Placement, initial_placement
+from tidemill_serving.engine.twin import Twin, new_twin
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.registry import Servable
@@ -31,6 +33,10 @@ class Loader:
         unshared: Called once for each signature that cannot be batched, with the version, the signature's key and the
             reason, on any thread.
         placed: Called when the thread of a signature changes, with the version, the signature's key and the placement.
+        scheduled: Called when another choice for a signature changes, with the version, the signature's key, and the
+            name and the fields of the event.
+        twinned: Called when a model has a second session, or cannot have it, with the version and the reason, on the
+            thread that loaded it.
         metrics: Records batches.
     """
 
@@ -43,6 +49,8 @@ class Loader:
     loaded: Callable[[Servable], None]
     unshared: Callable[[ModelVersion, str, str], None]
     placed: Callable[[ModelVersion, str, Placement], None]
+    scheduled: Callable[[ModelVersion, str, str, Mapping[str, object]], None]
+    twinned: Callable[[ModelVersion, Exception | None], None]
     metrics: Metrics
 
     def load(self, version: ModelVersion) -> Servable:
@@ -60,8 +68,9 @@ class Loader:
         self.metrics.load(str(version.path), status="success", latency_s=time.monotonic() - begin)
         try:
             batching = self.batching(version)
-            runners = {key: self._runner(version, model, key, batching) for key in model.signatures}
-            servable = Servable(version, model, runners)
+            twin = self._twin(version, model) if batching is None else None
+            runners = {key: self._runner(version, model, key, batching, twin) for key in model.signatures}
+            servable = Servable(version, model, runners, twin=twin)
             self.warm_up(servable)
         except BaseException:
             model.close()
@@ -70,15 +79,27 @@ class Loader:
         self.loaded(servable)
         return servable
 
+    def _twin(self, version: ModelVersion, model: LoadedModel) -> Twin | None:
+        if not self.engine.has_narrow_sessions:
+            return None
+        return new_twin(self.engine, version.path, model, loaded=functools.partial(self.twinned, version))
+
     def _runner(
-        self, version: ModelVersion, model: LoadedModel, key: str, batching: BatchingParameters | None
+        self,
+        version: ModelVersion,
+        model: LoadedModel,
+        key: str,
+        batching: BatchingParameters | None,
+        twin: Twin | None,
     ) -> Runner:
         signature = model.signatures[key]
         model.prepare(signature)
         placement, trial = initial_placement(signature)
         unshared = functools.partial(self.unshared, version, key)
         placed = functools.partial(self.placed, version, key)
-        kind: Callable[..., Runner] = functools.partial(Runner, max_rows=self.max_rows)
+        kind: Callable[..., Runner] = functools.partial(
+            Runner, max_rows=self.max_rows, twin=twin, only_narrow=self.engine.is_narrow(model)
+        )
         if batching is not None and signature.batchable:
             kind = functools.partial(BatchQueue, parameters=batching, metrics=self.metrics)
         return kind(
@@ -90,6 +111,7 @@ class Loader:
             loop=self.loop,
             unshared=unshared,
             placed=placed,
+            report=functools.partial(self.scheduled, version, key),
         )
 
     async def load_beside(
@@ -112,7 +134,7 @@ class Loader:
                 result.set_result(loaded)
                 return
             for servable in loaded:
-                servable.model.close()
+                servable.close()
             if error is not None and not result.done():
                 result.set_exception(error)
 

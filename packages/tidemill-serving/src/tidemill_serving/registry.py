@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from tidemill_serving.batching import Runner
 from tidemill_serving.engine import Array, LoadedModel, Signature
+from tidemill_serving.engine.twin import Twin
 from tidemill_serving.errors import Code, invalid, not_found
 from tidemill_serving.models import ModelVersion
 
@@ -116,6 +117,7 @@ class Servable:
         load_s: Seconds that loading and warm-up took.
         leases: Counter of the threads that use the version.
         recorder: Records requests; None if the model's configuration does not ask for it.
+        twin: The second session of the model; None if there can be none.
     """
 
     version: ModelVersion
@@ -124,13 +126,20 @@ class Servable:
     load_s: float = 0.0
     leases: Leases = field(default_factory=Leases)
     recorder: Recorder | None = None
+    twin: Twin | None = None
 
     async def free(self) -> None:
         """Free the model when its last run has ended; called when it can no longer be found."""
         await self.leases.ended()
         for runner in self.runners.values():
             await runner.drained()
-        await asyncio.to_thread(self.model.close)
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Free the model. No run may be in progress; waits for a session that is being loaded."""
+        if self.twin is not None:
+            self.twin.close()
+        self.model.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.engine.placement import Placement
@@ -98,6 +99,29 @@ def report_placement(
         runs="on_loop" if placement.on_loop else "on_thread",
         pooled=str(placement.pooled).lower(),
     )
+
+
+def report_schedule(version: ModelVersion, signature: str, name: str, fields: Mapping[str, object]) -> None:
+    """Log a choice for the runs of a signature.
+
+    Args:
+        name: Name of the event.
+        fields: What was chosen, and why.
+    """
+    event(name, model=version.name, version=version.version, signature=signature, **fields)
+
+
+def report_twin(version: ModelVersion, error: Exception | None) -> None:
+    """Log that a model has a second session, whose operations run on one thread each, or why it has none.
+
+    Args:
+        error: The reason; None if it has one.
+    """
+    fields = {"model": version.name, "version": version.version}
+    if error is None:
+        event("model.second_session", **fields, reason='"many requests at a time: each runs on one processor"')
+    else:
+        event("model.one_session", **fields, reason=json.dumps(str(error), ensure_ascii=False))
 
 
 def report_unshared(version: ModelVersion, signature: str, reason: str) -> None:

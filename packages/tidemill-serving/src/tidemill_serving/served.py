@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tidemill_serving.batch_queue import BatchingParameters
-from tidemill_serving.batching import BatchThreads
+from tidemill_serving.batch_threads import BatchThreads
 from tidemill_serving.engine import Engine
 from tidemill_serving.handlers.code import UserCode
 from tidemill_serving.handlers.wire import PYTHON
@@ -19,7 +19,15 @@ from tidemill_serving.multi_model.api import MultiModelApi
 from tidemill_serving.multi_model.host import ModelHost
 from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry, Servable
-from tidemill_serving.report import event, print_line, report_loaded, report_placement, report_unshared
+from tidemill_serving.report import (
+    event,
+    print_line,
+    report_loaded,
+    report_placement,
+    report_schedule,
+    report_twin,
+    report_unshared,
+)
 from tidemill_serving.rest.api import Api
 from tidemill_serving.user_code import ModelPort, Ports, open_grpc, start_handlers
 from tidemill_serving.versions.batching_file import MODEL_FILE, read_batching_file
@@ -68,6 +76,8 @@ class Served:
             loaded=report_loaded,
             unshared=report_unshared,
             placed=report_placement,
+            scheduled=report_schedule,
+            twinned=report_twin,
             metrics=self._metrics,
         )
         self._registry = Registry([], default_name="")

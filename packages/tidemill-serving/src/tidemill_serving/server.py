@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemill_serving._shared.http.listener import Listener
-from tidemill_serving.batching import BatchThreads
-from tidemill_serving.engine import Parallelism, open_engine, suffices_one_thread
+from tidemill_serving.batch_queue import BatchingParameters
+from tidemill_serving.batch_threads import BatchThreads
+from tidemill_serving.engine import open_engine
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.http.listener import bind_tcp, bind_unix, new_listener
 from tidemill_serving.metrics import DEFAULT_PATH
 from tidemill_serving.options import ServerOptions
 from tidemill_serving.processors import num_processors
 from tidemill_serving.report import event, print_batching, print_line, report_json
-from tidemill_serving.served import Served, archive_versions
+from tidemill_serving.served import Served
 from tidemill_serving.user_code import find_code
 from tidemill_serving.versions.batching_file import read_batching_file
 from tidemill_serving.versions.config import read_text_message
@@ -30,7 +31,6 @@ from tidemill_serving.versions.config import read_text_message
 if TYPE_CHECKING:
     pass
 
-_CORES_PER_SLOT = 2
 _MAX_SLOTS = 256
 _ANSWER_MARGIN_S = 5.0
 
@@ -52,13 +52,11 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
         event("variable.ignored", name=name, value=json.dumps(environment[name]), reason=json.dumps(reason))
     has_archive = not options.multi_model and options.managed is None
     code = None if not has_archive else find_code(options, environment, event=event, warn=print_line)
-    parallelism = _parallelism(options) if has_archive else options.parallelism
-    engine = open_engine(options.engine, parallelism=parallelism, op_libraries=options.op_libraries)
+    engine = open_engine(options.engine, parallelism=options.parallelism, op_libraries=options.op_libraries)
     report_json()
     event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))
     batching = options.batching if options.batching_file is None else read_batching_file(options.batching_file)
-    slots = max(1, num_processors() // _CORES_PER_SLOT) if batching is None else batching.threads
-    threads = BatchThreads(slots=min(slots, _MAX_SLOTS))
+    threads = _threads(batching, longest_wait_s=options.limits.answer_timeout_s / 2)
     if batching is not None:
         print_batching(batching)
     async with contextlib.AsyncExitStack() as cleanup:
@@ -92,17 +90,11 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
     return 0 if in_time else 1
 
 
-def _parallelism(options: ServerOptions) -> Parallelism:
-    """Return the thread counts for the models of an archive: one thread inside operations if more would be slower."""
-    chosen = options.parallelism
-    if chosen.intra_op or options.batching is not None or options.batching_file is not None:
-        return chosen
-    if not suffices_one_thread([version.path for version in archive_versions(options)]):
-        return chosen
-    event(
-        "engine.one_thread", reason=json.dumps("small dense networks; set SAGEMAKER_TFS_INTRA_OP_PARALLELISM for more")
-    )
-    return replace(chosen, intra_op=1)
+def _threads(batching: BatchingParameters | None, *, longest_wait_s: float) -> BatchThreads:
+    """Return the threads for runs; those of batching parameters count runs, however many processors each takes."""
+    if batching is None:
+        return BatchThreads(slots=min(num_processors(), _MAX_SLOTS), longest_wait_s=longest_wait_s)
+    return BatchThreads(slots=min(batching.threads, _MAX_SLOTS), wide_slots=1, longest_wait_s=longest_wait_s)
 
 
 def _metrics_path(options: ServerOptions) -> str | None:

@@ -61,7 +61,7 @@ def test_calls_above_the_limit_are_refused_and_waiting_ones_may_be_cancelled() -
         return refused, too_soon, in_time
 
     refused, too_soon, in_time = asyncio.run(main())
-    assert refused["grpc-status"] == str(Code.RESOURCE_EXHAUSTED.number)
+    assert refused["grpc-status"] == str(Code.UNAVAILABLE.number)
     assert refused["grpc-message"] == "2 calls are in progress; try again later"
     assert (too_soon, in_time) == (False, True)
     assert registry.searches == 1

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidemill_serving.engine.base import Array, Engine, LoadedModel, Parallelism, Signature, TensorSpec
-from tidemill_serving.engine.one_thread import suffices_one_thread
 from tidemill_serving.errors import StartFailed
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "Signature",
     "TensorSpec",
     "open_engine",
-    "suffices_one_thread",
 ]
 
 ENGINE_NAMES = ("auto", "c_api", "session")

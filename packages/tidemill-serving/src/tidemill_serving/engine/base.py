@@ -129,6 +129,13 @@ class Engine(Protocol):
     def description(self) -> str:
         """Library and version that run the models, for the log."""
 
+    @property
+    def has_narrow_sessions(self) -> bool:
+        """Whether sessions can differ in the threads inside their operations."""
+
+    def is_narrow(self, model: LoadedModel) -> bool:
+        """Return whether the operations of a loaded model run on one thread each."""
+
     def load_operations(self, library: Path) -> None:
         """Load a shared library of custom operations for the models that are loaded after it.
 
@@ -139,8 +146,12 @@ class Engine(Protocol):
     def release_memory(self) -> None:
         """Release memory that only loading models and their first runs needed, before requests are served."""
 
-    def load(self, path: Path) -> LoadedModel:
+    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
         """Load a SavedModel.
+
+        Args:
+            path: Directory of the SavedModel.
+            narrow: Run its operations on one thread each, even if they could be split. Small dense networks always do.
 
         Returns:
             The model in memory.

@@ -22,10 +22,13 @@ from tidemill_serving.engine.native_call import EngineLibrary, NativeCall
 from tidemill_serving.engine.pages import release_file_pages, release_free_memory
 from tidemill_serving.engine.saved_model import loadable, read_meta_graph
 from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
+from tidemill_serving.engine.traits import is_small_model
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
+from tidemill_serving.processors import num_processors
 
 _SERVE_TAG = b"serve"
+_OWN_THREADS = "TF_OVERRIDE_GLOBAL_THREADPOOL"  # TensorFlow reads it once, for the first session
 _ON_CALLING_THREAD = -1
 _ON_POOL = 0
 _INT32, _FLOAT = np.dtype("int32"), np.dtype("float32")
@@ -42,6 +45,7 @@ class CApiEngine:
     name = "c_api"
 
     def __init__(self, *, parallelism: Parallelism) -> None:
+        os.environ.setdefault(_OWN_THREADS, "1")  # else the first session would fix the threads inside all operations
         self._wheel = open_wheel()
         self._library = open_c_library()
         self._parallelism = parallelism
@@ -57,6 +61,14 @@ class CApiEngine:
         library = f"TensorFlow {self._library.version} by {self._library.path.name}, without Python's TensorFlow"
         return f"{library}; {self._calls}"
 
+    @property
+    def has_narrow_sessions(self) -> bool:
+        return not self._parallelism.intra_op and num_processors() > 1
+
+    def is_narrow(self, model: LoadedModel) -> bool:
+        """Return whether the operations of a loaded model run on one thread each."""
+        return isinstance(model, _CModel) and model.is_narrow
+
     def load_operations(self, library: Path) -> None:
         """Load a library of operations, as `Engine.load_operations`; all models of the process can use it then."""
         try:
@@ -65,12 +77,14 @@ class CApiEngine:
         except CLibraryError as error:
             raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
 
-    def load(self, path: Path) -> LoadedModel:
+    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
         """Load a SavedModel, as `Engine.load`, without running it."""
         meta_graph = read_meta_graph(path, wheel=self._wheel)
+        narrow = narrow or is_small_model(meta_graph)
+        config = self._config(narrow=narrow)
         try:
             with loadable(path, meta_graph, wheel=self._wheel) as directory:
-                session = _Session(directory, self._library, wheel=self._wheel, config=self._config())
+                session = _Session(directory, self._library, wheel=self._wheel, config=config)
         except CLibraryError as error:
             raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
         try:
@@ -78,20 +92,27 @@ class CApiEngine:
         except BaseException:
             session.close()
             raise
-        return _CModel(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
+        model = _CModel(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
+        model.is_narrow = (self._parallelism.intra_op or (1 if narrow else num_processors())) == 1
+        return model
 
     def release_memory(self) -> None:
         for library in self._library.files:
             release_file_pages(library)
         release_free_memory()
 
-    def _config(self) -> bytes:
-        config: bytes = self._wheel.config.ConfigProto(
+    def _config(self, *, narrow: bool) -> bytes:
+        """Return the configuration of a session; a narrow one has no threads inside operations unless some were set."""
+        config = self._wheel.config.ConfigProto(
             allow_soft_placement=True,
             inter_op_parallelism_threads=self._parallelism.inter_op,
-            intra_op_parallelism_threads=self._parallelism.intra_op,
-        ).SerializeToString()
-        return config
+            intra_op_parallelism_threads=self._parallelism.intra_op or int(narrow),
+        )
+        # A thread that waits for work in a loop takes a processor from other requests. Versions before 2.5 cannot stop.
+        if hasattr(config.experimental, "disable_thread_spinning"):
+            config.experimental.disable_thread_spinning = True
+        serialized: bytes = config.SerializeToString()
+        return serialized
 
 
 class _Session:
@@ -186,6 +207,8 @@ class _CModel:
         self._run_options = run_options
         self.signatures, self.unusable = signatures.served, signatures.unusable
         self.signature_defs = signatures.definitions
+        self.is_narrow = False
+        """Whether its operations run on one thread each."""
         self._calls: dict[str, _CCall | NativeCall] = {}
 
     def prepare(self, signature: Signature) -> None:

@@ -44,6 +44,14 @@ class SessionEngine:
     def description(self) -> str:
         return f"TensorFlow {self._tensorflow.version.VERSION} by Python's Session"
 
+    @property
+    def has_narrow_sessions(self) -> bool:
+        return False
+
+    def is_narrow(self, model: LoadedModel) -> bool:
+        """Return False: Python's sessions use TensorFlow's threads."""
+        return False
+
     def load_operations(self, library: Path) -> None:
         """Load a library of operations, as `Engine.load_operations`; all models of the process can use it then."""
         try:
@@ -54,8 +62,13 @@ class SessionEngine:
     def release_memory(self) -> None:
         release_free_memory()
 
-    def load(self, path: Path) -> LoadedModel:
-        """Load a SavedModel into a session of its own, as `Engine.load`, without running it."""
+    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
+        """Load a SavedModel into a session of its own, as `Engine.load`, without running it.
+
+        Args:
+            path: Directory of the SavedModel.
+            narrow: Makes no difference, since all sessions of Python's TensorFlow share their threads.
+        """
         v1 = self._tensorflow.compat.v1
         meta_graph = read_meta_graph(path, wheel=self._wheel)
         config = v1.ConfigProto(

@@ -75,17 +75,15 @@ def traits_of(outputs: Sequence[str], graph: Any, *, definition: Callable[[str],
     )
 
 
-def is_small(outputs: Sequence[str], graph: Any) -> bool:
-    """Return the trait of this name for the run that computes all these tensors.
+def is_small_model(meta_graph: Any) -> bool:
+    """Return whether the runs of all signatures together have the trait ``is_small``.
 
     Args:
-        outputs: Names of tensors, ``OPERATION:INDEX``.
-        graph: The GraphDef.
-
-    Returns:
-        Whether the run is short enough for the event loop, judged by its operations.
+        meta_graph: The MetaGraphDef.
     """
-    return _is_small(nodes_behind(outputs, graph))
+    signatures = meta_graph.signature_def.values()
+    outputs = [output.name for signature in signatures for output in signature.outputs.values()]
+    return _is_small(nodes_behind(outputs, meta_graph.graph_def))
 
 
 def _may_write(definition: Any | None) -> bool:

@@ -45,7 +45,7 @@ class GrpcSettings:
         host: Address to listen on.
         ports: Ports to try, in order; 0 means any free port.
         threads: Number of threads for calls that are not small predict calls.
-        waiting: Maximum number of further calls in progress. Calls beyond it are answered RESOURCE_EXHAUSTED.
+        waiting: Maximum number of further calls in progress. Calls beyond it are answered UNAVAILABLE.
         limits: Limits of connections, headers and messages.
         timeout_s: Maximum duration of a call in seconds, even if the call's own deadline is later.
         as_content: Answer Predict with ``tensor_content`` instead of typed values.
@@ -128,7 +128,7 @@ class GrpcServer:
             call.fail(Code.UNIMPLEMENTED, why_unimplemented(call.head.path))
             return
         if self._in_progress >= self._settings.threads + self._settings.waiting:
-            call.fail(Code.RESOURCE_EXHAUSTED, f"{self._in_progress} calls are in progress; try again later")
+            call.fail(Code.UNAVAILABLE, f"{self._in_progress} calls are in progress; try again later")
             return
         if self._left_s(call) <= 0:
             call.fail(Code.DEADLINE_EXCEEDED, TOO_LATE)

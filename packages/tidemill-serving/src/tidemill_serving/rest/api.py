@@ -18,9 +18,9 @@ from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.examples import answer_examples, read_examples
 from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body, unsupported_media_type
 from tidemill_serving.rest.npy import NPY_TYPE, answer_npy, read_npy
-from tidemill_serving.rest.predict import PredictRequest, answer, read_request
+from tidemill_serving.rest.predict import DEFAULT_SIGNATURE, PredictRequest, answer, read_request
 from tidemill_serving.rest.predict_lane import PredictLane
-from tidemill_serving.rest.status import metadata_body, model_list_body, status_body
+from tidemill_serving.rest.status import metadata_body, model_list_body, scheduling_body, status_body
 from tidemill_serving.rest.target import ModelTarget, model_target, path_of
 
 _VERSION_HEADER = b"x-tidemill-model-version"
@@ -31,6 +31,7 @@ _NOT_FOUND = Response(404, b'{"error": "Not Found"}')
 _NO_WORKER = Response(502, b'{"error": "no process that runs the handlers is there; see the endpoint\'s log"}')
 _EMPTY_OK = Response(200, b"")
 _MONITORING = "/monitoring/"
+_SCHEDULING = "/monitoring/scheduling"
 _CORS = (
     (b"Access-Control-Allow-Origin", b"*"),
     (b"Access-Control-Allow-Methods", b"POST, GET"),
@@ -135,6 +136,8 @@ class Api:
     def _probe(self, request: HttpRequest, path: str) -> Response:
         if path == self._metrics_path:
             return Response(200, self._metrics.text(), content_type=PROMETHEUS_TYPE)
+        if path == _SCHEDULING:
+            return Response(200, scheduling_body(self._registry))
         if path.startswith(_MONITORING):
             raise invalid(f"Malformed request: {request.method.decode('latin-1')} {path}")
         if path == "/ping":
@@ -253,6 +256,7 @@ class Api:
         record: Callable[[str], None],
         form: PredictFormat,
     ) -> None:
+        _refuse_unread(servable, body)
         model = servable.model
         headers = _version_header(servable.version.version)
         to_body: Callable[[list[Array]], bytes]
@@ -279,6 +283,20 @@ class Api:
         job = Job(feeds, done)
         rows = job.rows  # if `done` referred to the job, each request would leave a cycle for the garbage collector
         servable.runners[signature.key].submit(job)
+
+
+def _refuse_unread(servable: Servable, body: bytes) -> None:
+    """Refuse a request for the default signature during an overload, without reading its body.
+
+    Raises:
+        RequestError: UNAVAILABLE.
+    """
+    runner = servable.runners.get(DEFAULT_SIGNATURE)
+    if runner is None or not runner.schedule.admission.is_overloaded or b"signature_name" in body:
+        return
+    refused = runner.refusal_unread()
+    if refused is not None:
+        raise refused
 
 
 def _response(

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill_serving.registry import Servable, VersionStatus
+from tidemill_serving.registry import Registry, Servable, VersionStatus
 
 
 def status(versions: Sequence[VersionStatus]) -> dict[str, Any]:
@@ -74,6 +74,30 @@ def metadata_body(servable: Servable) -> bytes:
         "metadata": {"signature_def": {"signature_def": signatures}},
     }
     return _pretty(document)
+
+
+def scheduling_body(registry: Registry) -> bytes:
+    """Return how the signatures of all loaded versions use the processors; TF Serving has no such route.
+
+    Returns:
+        Indented JSON.
+    """
+    versions = [servable for name in registry.names for servable in registry.loaded(name).values()]
+    return _pretty(
+        {
+            "signatures": [
+                {
+                    "model": servable.version.name,
+                    "version": str(servable.version.version),
+                    "signature": key,
+                    "runs_on": "the event loop" if runner.placement.on_loop else "threads",
+                    **runner.schedule.document(),
+                }
+                for servable in versions
+                for key, runner in sorted(servable.runners.items())
+            ]
+        }
+    )
 
 
 def _pretty(document: dict[str, Any]) -> bytes:

@@ -1,0 +1,417 @@
+"""What runs next and how, by the costs of earlier runs: with clocks and costs given by the tests."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidemill_serving.admission import Admission
+from tidemill_serving.batch_threads import BatchThreads, ThreadRun
+from tidemill_serving.batching import Job, Runner, report_nothing
+from tidemill_serving.cost_curve import CostCurve
+from tidemill_serving.engine import Array, Signature, TensorSpec
+from tidemill_serving.engine.placement import Placement
+from tidemill_serving.engine.twin import Twin
+from tidemill_serving.errors import Code, RequestError
+from tidemill_serving.schedule import Schedule
+
+DEADLINE_S = 20
+FLOATS = TensorSpec("x:0", np.dtype("float32"), "float", (-1,))
+SIGNATURE = Signature("s", "predict", {"x": FLOATS}, {"y": FLOATS})
+
+
+# --- rows of a run --------------------------------------------------------------------------------------------------
+
+
+def learned(cost_s: Callable[[int], float], *, runs: int = 200, waiting: int = 32) -> CostCurve:
+    curve = CostCurve(max_rows=32)
+    for _ in range(runs):
+        rows = curve.rows_for(waiting)
+        curve.add(rows, cost_s(rows))
+    return curve
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "rows"),
+    [
+        (lambda rows: 0.02 * rows, 1),  # a convolutional network: each row costs the same
+        (lambda rows: 0.02 * rows**1.1, 1),
+        (lambda rows: 0.005 + 0.000_01 * rows, 32),  # a recurrent network: the first row costs nearly all
+        (lambda rows: 0.004 + 0.009 * rows, 8),  # from 8 rows on hardly anything is gained
+    ],
+)
+def test_rows_share_runs_only_if_that_makes_them_cheaper(cost_s: Callable[[int], float], rows: int) -> None:
+    assert learned(cost_s).choice == rows
+
+
+def test_each_size_of_run_is_tried_with_requests_that_wait_anyway() -> None:
+    curve, taken = CostCurve(max_rows=32), []
+    for _ in range(18):
+        taken.append(curve.rows_for(100))
+        curve.add(taken[-1], 0.001)
+    assert taken == [1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32]
+    assert curve.rows_for(3) <= 3  # never more than wait
+
+
+def test_a_choice_changes_with_the_costs() -> None:
+    curve = learned(lambda rows: 0.001)
+    assert curve.choice == 32
+    for _ in range(2000):
+        rows = curve.rows_for(32)
+        curve.add(rows, 0.02 * rows)
+    assert curve.choice <= 2
+
+
+# --- who runs next --------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Model:
+    """A runner whose runs take a given time and end when the test says so."""
+
+    def __init__(self, name: str, *, run_s: float, waiting: int, narrow: bool = True) -> None:
+        self.name = name
+        self.used_s = 0.0
+        self.waiting = waiting
+        self.expected_s = run_s
+        self.next_is_narrow = narrow
+        self.started = 0
+
+    @property
+    def has_thread_jobs(self) -> bool:
+        return self.waiting > 0
+
+    is_ready = has_thread_jobs
+
+    def next_run(self) -> ThreadRun:
+        self.waiting -= 1
+        self.started += 1
+        self.last = ThreadRun(self, lambda: None, self.next_is_narrow, self.expected_s)
+        return self.last
+
+
+def simulate(models: Sequence[Model], *, slots: int, seconds: float) -> None:
+    """End the runs in the order of their times."""
+    clock = Clock()
+    threads = BatchThreads(slots=slots, clock=clock)
+    started: list[ThreadRun] = []
+    for model in models:
+        original = model.next_run
+
+        def next_run(original: Callable[[], ThreadRun] = original) -> ThreadRun:
+            started.append(original())
+            return started[-1]
+
+        model.next_run = next_run  # type: ignore[method-assign]
+    for model in models:
+        threads.enlist(model)
+    end_s = clock.now_s + seconds
+    while started and clock.now_s < end_s:
+        first = min(started, key=lambda run: run.begin_s + run.expected_s)
+        started.remove(first)
+        clock.now_s = first.begin_s + first.expected_s
+        threads.release(first)
+    threads.close()
+
+
+def test_models_that_all_have_requests_waiting_get_the_same_time() -> None:
+    slow, quick = Model("slow", run_s=0.1, waiting=1000), Model("quick", run_s=0.04, waiting=1000)
+    simulate([slow, quick], slots=1, seconds=20)
+    assert slow.started * 0.1 == pytest.approx(quick.started * 0.04, rel=0.1)
+
+
+def test_a_model_that_was_idle_gets_no_more_than_its_share_afterwards() -> None:
+    clock = Clock()
+    threads = BatchThreads(slots=1, clock=clock)
+    busy, idle = Model("busy", run_s=0.1, waiting=100), Model("idle", run_s=0.1, waiting=0)
+    threads.enlist(busy)
+    for _ in range(50):
+        clock.now_s += 0.1
+        threads.release(busy.last)
+    idle.waiting = 50
+    threads.enlist(idle)
+    for _ in range(20):
+        clock.now_s += 0.1
+        threads.release(next(iter(threads._active)))
+    threads.close()
+    assert 9 <= idle.started <= 11
+
+
+def test_a_quick_model_does_not_wait_for_runs_of_slow_ones() -> None:
+    threads = BatchThreads(slots=2, clock=Clock())
+    slow = Model("slow", run_s=1.0, waiting=10)
+    threads.enlist(slow)
+    assert slow.started == 2
+    quick, other = Model("quick", run_s=0.01, waiting=5), Model("other", run_s=0.9, waiting=5)
+    threads.enlist(other)
+    threads.enlist(quick)
+    assert (quick.started, other.started) == (1, 0)  # one at a time, beside what the processors do
+    threads.release(quick.last)
+    assert (quick.started, other.started) == (2, 0)
+    threads.close()
+
+
+def test_a_run_with_threads_inside_operations_takes_two_processors() -> None:
+    threads = BatchThreads(slots=4, clock=Clock())
+    wide = Model("wide", run_s=1.0, waiting=10, narrow=False)
+    threads.enlist(wide)
+    assert wide.started == 2
+    threads.close()
+
+
+# --- overload -------------------------------------------------------------------------------------------------------
+
+
+class Overload:
+    """Requests of 10 ms each that arrive at some rate, with one processor."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.changes: list[bool] = []
+        self.admission = Admission(lambda begins, _: self.changes.append(begins), longest_wait_s=30.0, clock=self.clock)
+        self.queued = 0
+        self.accepted = self.refused = 0
+
+    def arrive(self, *, rate: float, seconds: float) -> None:
+        per_tick = rate * 0.01
+        due = 0.0
+        for _ in range(round(seconds / 0.01)):
+            self.clock.now_s += 0.01
+            if self.queued:
+                self.queued -= 1
+                self.admission.answered(1)
+            due += per_tick
+            while due >= 1:
+                due -= 1
+                self.request()
+
+    def request(self) -> None:
+        wait_s = 0.01 * self.queued
+        if self.admission.admits(wait_s=wait_s, run_s=0.01, alone_s=0.01, queued=self.queued):
+            self.queued += 1
+            self.accepted += 1
+        else:
+            self.refused += 1
+
+
+def test_at_ten_times_the_capacity_only_what_is_answered_in_twice_the_time_is_accepted() -> None:
+    load = Overload()
+    load.arrive(rate=1000, seconds=1)
+    assert load.admission.is_overloaded
+    load.queued = 0  # the runner refuses the requests that wait too long already
+    load.accepted = load.refused = 0
+    for _ in range(20):
+        load.arrive(rate=1000, seconds=0.25)
+        assert load.queued <= 2
+    assert load.accepted == pytest.approx(500, rel=0.05)  # the processor is kept busy
+    assert load.accepted + load.refused == 5000
+
+
+def test_the_overload_ends_within_a_second_after_the_load() -> None:
+    load = Overload()
+    load.arrive(rate=1000, seconds=2)
+    load.queued = 0
+    load.arrive(rate=50, seconds=1)
+    assert not load.admission.is_overloaded
+    assert load.changes == [True, False]
+
+
+def test_clients_that_wait_for_their_answers_are_never_refused() -> None:
+    load = Overload()
+    for _ in range(300):  # all at once: the last one waits for 3 s
+        load.request()
+    for _ in range(2000):
+        load.clock.now_s += 0.01
+        load.queued -= 1
+        load.admission.answered(1)
+        load.request()
+    assert not load.refused
+
+
+def test_a_load_below_the_capacity_is_never_refused() -> None:
+    load = Overload()
+    load.arrive(rate=90, seconds=60)
+    assert not load.refused
+
+
+def test_a_wait_longer_than_clients_wait_is_refused_even_if_the_queue_grows_slowly() -> None:
+    load = Overload()
+    load.queued = 3001
+    load.request()
+    assert load.refused
+
+
+# --- a runner with all of it ----------------------------------------------------------------------------------------
+
+
+class Gate:
+    """A model whose runs wait until the test opens the gate."""
+
+    def __init__(self) -> None:
+        self.signatures = {"s": SIGNATURE}
+        self.unusable: dict[str, str] = {}
+        self.signature_defs: dict[str, Any] = {}
+        self.opened = threading.Event()
+        self.started = threading.Semaphore(0)
+        self.runs: list[int] = []
+
+    def prepare(self, signature: Signature) -> None:
+        pass
+
+    def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        self.runs.append(len(feeds[0]))
+        self.started.release()
+        assert self.opened.wait(DEADLINE_S)
+        return [feeds[0] * 2]
+
+    def close(self) -> None:
+        pass
+
+
+Result = list[Array] | RequestError
+
+
+def submit(runner: Runner, value: float = 1.0) -> "asyncio.Future[Result]":
+    future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    runner.submit(Job([np.array([value], np.float32)], future.set_result))
+    return future
+
+
+def with_runner(test: Callable[[Runner, Gate, BatchThreads], Any], **settings: Any) -> None:
+    async def main() -> None:
+        model, threads = Gate(), BatchThreads(slots=2)
+        runner = Runner(
+            model,
+            SIGNATURE,
+            placement=Placement(on_loop=False, pooled=False),
+            threads=threads,
+            loop=asyncio.get_running_loop(),
+            **settings,
+        )
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await test(runner, model, threads)
+        finally:
+            model.opened.set()
+            threads.close()
+
+    asyncio.run(main())
+
+
+KIND = Job([np.zeros(1, np.float32)], report_nothing).kind
+
+
+def teach(runner: Runner, costs: dict[int, float], *, narrow: bool = False) -> None:
+    for rows, cost_s in costs.items():
+        for _ in range(3):
+            runner.schedule.learn(KIND, rows, elapsed_s=cost_s, cost_s=cost_s, narrow=narrow, alone=False)
+
+
+def test_rows_that_cost_the_same_run_side_by_side() -> None:
+    async def test(runner: Runner, model: Gate, _: BatchThreads) -> None:
+        teach(runner, {1: 0.02, 2: 0.04, 4: 0.08}, narrow=True)
+        answers = [submit(runner, value) for value in (1, 2, 3, 4)]
+        for _ in range(2):  # two processors
+            assert await asyncio.to_thread(model.started.acquire, timeout=DEADLINE_S)
+        model.opened.set()
+        assert [result[0].tolist() for result in await asyncio.gather(*answers)] == [[2], [4], [6], [8]]
+        assert model.runs == [1, 1, 1, 1]
+
+    with_runner(test, only_narrow=True)
+
+
+def test_rows_that_are_cheaper_together_wait_for_the_run_in_progress() -> None:
+    async def test(runner: Runner, model: Gate, _: BatchThreads) -> None:
+        teach(runner, dict.fromkeys((1, 2, 4, 8, 16, 32), 0.02), narrow=True)
+        first = submit(runner)
+        assert await asyncio.to_thread(model.started.acquire, timeout=DEADLINE_S)
+        others = [submit(runner) for _ in range(7)]
+        await asyncio.sleep(0)
+        model.opened.set()
+        await asyncio.gather(first, *others)
+        assert model.runs == [1, 7]
+
+    with_runner(test, only_narrow=True)
+
+
+def test_many_requests_use_a_second_session() -> None:
+    async def test(runner: Runner, wide: Gate, threads: BatchThreads) -> None:
+        teach(runner, {1: 0.02, 2: 0.04, 4: 0.08})
+        teach(runner, {1: 0.02, 2: 0.04, 4: 0.08}, narrow=True)
+        for _ in range(16):  # beside others
+            runner.schedule.learn(KIND, 1, elapsed_s=0.02, cost_s=0.02, narrow=False, alone=False)
+        assert await asyncio.to_thread(is_loaded.wait, DEADLINE_S)
+        answers = [submit(runner) for _ in range(2)]
+        for _ in answers:
+            assert await asyncio.to_thread(narrow.started.acquire, timeout=DEADLINE_S)
+        narrow.opened.set()
+        await asyncio.gather(*answers)
+        assert (wide.runs, narrow.runs) == ([], [1, 1])
+        assert not threads.jobs
+
+    narrow, is_loaded = Gate(), threading.Event()
+    twin = Twin(lambda: narrow, loaded=lambda error: is_loaded.set())
+    with_runner(test, twin=twin)
+
+
+@pytest.mark.parametrize(("wide_s", "uses_all_threads"), [(0.01, True), (0.019, False)])
+def test_a_request_alone_uses_all_threads_if_that_makes_it_quicker(wide_s: float, uses_all_threads: bool) -> None:
+    loaded = threading.Event()
+    twin = Twin(Gate, loaded=lambda error: loaded.set())
+    twin.request()
+    assert loaded.wait(DEADLINE_S)
+    threads = BatchThreads(slots=2)
+    schedule = Schedule(threads, max_rows=32, twin=twin)
+    for narrow, cost_s in ((True, 0.02), (False, wide_s)):
+        schedule.learn(KIND, 1, elapsed_s=cost_s, cost_s=cost_s, narrow=narrow, alone=False)
+    assert schedule.is_narrow(KIND, 1, alone=False)
+    assert schedule.is_narrow(KIND, 1, alone=True) is not uses_all_threads
+    ways = []
+    for _ in range(64):
+        ways.append(schedule.is_narrow(KIND, 1, alone=True))
+        schedule.learn(KIND, 1, elapsed_s=0.02, cost_s=0.02, narrow=True, alone=True)
+    assert ways.count(uses_all_threads) == 1  # the other way is tried once in a while
+    threads.close()
+
+
+def test_a_second_session_that_does_not_load_changes_nothing() -> None:
+    def fail() -> Any:
+        raise OSError("the files are gone")
+
+    errors: list[Exception | None] = []
+    twin = Twin(fail, loaded=errors.append)
+    twin.request()
+    twin.request()
+    twin.close()
+    assert [str(error) for error in errors] == ["the files are gone"]
+    assert twin.model is None
+
+
+def test_an_overload_refuses_what_waits_and_ends_with_the_load() -> None:
+    async def test(runner: Runner, model: Gate, threads: BatchThreads) -> None:
+        teach(runner, {1: 40.0, 2: 80.0, 4: 160.0}, narrow=True)  # two runs fill the longest wait
+        running = [submit(runner) for _ in range(2)]
+        for _ in range(2):
+            assert await asyncio.to_thread(model.started.acquire, timeout=DEADLINE_S)
+        refused = await submit(runner)
+        assert isinstance(refused, RequestError)
+        assert (refused.code, refused.http_status) == (Code.UNAVAILABLE, 503)
+        assert int(dict(refused.headers)["Retry-After"]) >= 1
+        assert [name for name, _ in events if name == "signature.overloaded"] == ["signature.overloaded"]
+        model.opened.set()
+        await asyncio.gather(*running)
+        assert not threads.jobs
+        assert not isinstance(await submit(runner), RequestError)
+
+    events: list[tuple[str, Any]] = []
+    with_runner(test, only_narrow=True, report=lambda name, fields: events.append((name, fields)))
