@@ -13,7 +13,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidemill.core.frameworks import ENVIRONMENTS, Framework
@@ -29,6 +29,7 @@ from tidemill.environments.interpreters import (
 from tidemill.environments.layers import build_base, build_upper, site_packages
 from tidemill.environments.overlays import Overlays
 from tidemill.environments.payload import RuntimeSource
+from tidemill.environments.uv_command import BuildWatch
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
 _LOCKS = Path(__file__).parent / "locks"
@@ -174,26 +175,25 @@ class Environments:
             MissingInterpreterError: No Python that the environment runs on was found or downloaded; the message names
                 the command to install one.
         """
+        watch = BuildWatch(log, poll)
         try:
             environment = self.describe(name, python=python)
         except MissingInterpreterError as missing:
-            self._fetch_interpreter(name, python, missing, log=log, poll=poll)
+            self._fetch_interpreter(name, python, missing, watch)
             environment = self.describe(name, python=python)
         built = Built(environment.prefix)
         for each in (*map(Built, environment.shared_layers), built):
             each.hold(poll=poll)  # before reading its marker, because a clean-up may remove it now
-            check_unchanged(each, linked=True, writable=writable, log=log, poll=poll)
+            check_unchanged(each, linked=True, writable=writable, watch=watch)
         if self.is_built(environment):
             return environment
         with contextlib.ExitStack() as locks:
             if environment.aws_cli:
-                layer = self._shared_layer(environment.aws_cli, _AWS_CLI, FoundInterpreter.own(), log=log, poll=poll)
-                locks.enter_context(layer)
-            layer = self._shared_layer(environment.base, name, environment.interpreter, log=log, poll=poll)
-            locks.enter_context(layer)
+                locks.enter_context(self._shared_layer(environment.aws_cli, _AWS_CLI, FoundInterpreter.own(), watch))
+            locks.enter_context(self._shared_layer(environment.base, name, environment.interpreter, watch))
             lock_fd = locks.enter_context(built.locked(poll=poll))
             if not built.marker:
-                self._build(built, environment, log=log, poll=poll, lock_fd=lock_fd)
+                self._build(built, environment, watch, lock_fd)
         return environment
 
     def current(self) -> list[JobEnvironment]:
@@ -252,63 +252,41 @@ class Environments:
 
     @contextlib.contextmanager
     def _shared_layer(
-        self,
-        directory: Path,
-        name: str,
-        interpreter: FoundInterpreter,
-        *,
-        log: Callable[[str], None],
-        poll: Callable[[], None],
+        self, directory: Path, name: str, interpreter: FoundInterpreter, watch: BuildWatch
     ) -> Generator[None]:
         """Keep a layer from removal during the block. It is complete, built from the lock ``name`` if missing."""
         layer = Built(directory)
-        wait = _BuildWait(layer, name, log=log, poll=poll)
+        wait = _BuildWait(layer, name, watch)
         with layer.locked(poll=wait.poll, waiting=wait.begin) as lock_fd:
             if layer.marker:
                 wait.end()
             else:
-                self._build_shared(layer, name, interpreter, log=log, poll=poll, lock_fd=lock_fd)
+                self._build_shared(layer, name, interpreter, watch, lock_fd)
             yield
 
     def _build_shared(
-        self,
-        layer: Built,
-        name: str,
-        interpreter: FoundInterpreter,
-        *,
-        log: Callable[[str], None],
-        poll: Callable[[], None],
-        lock_fd: int,
+        self, layer: Built, name: str, interpreter: FoundInterpreter, watch: BuildWatch, lock_fd: int
     ) -> None:
-        log(f"tidemill: building environment {name} (first use)")
+        watch.log(f"tidemill: building environment {name} (first use)")
         started_s = time.monotonic()
 
         def show(line: str) -> None:
             if line.endswith("\r"):
                 layer.share_progress(line)
-            log(line)
+            watch.log(line)
 
         with _building(layer, {"name": name, "python": interpreter.version}):
             build_base(
                 *(layer.directory, self._lock(name), interpreter),
                 name=name,
-                log=show,
-                poll=poll,
+                watch=replace(watch, log=show),
                 lock_fd=lock_fd,
                 # A job that changed a file has changed it in the cache as well.
                 use_cache=not layer.was_set_aside,
             )
-        log(f"tidemill: environment {name} is ready after {time.monotonic() - started_s:.0f} s")
+        watch.log(f"tidemill: environment {name} is ready after {time.monotonic() - started_s:.0f} s")
 
-    def _build(
-        self,
-        built: Built,
-        environment: JobEnvironment,
-        *,
-        log: Callable[[str], None],
-        poll: Callable[[], None],
-        lock_fd: int,
-    ) -> None:
+    def _build(self, built: Built, environment: JobEnvironment, watch: BuildWatch, lock_fd: int) -> None:
         record = {
             "name": environment.name,
             "key": environment.key,
@@ -322,22 +300,15 @@ class Environments:
             build_upper(
                 *(built.directory, environment.base, payload, environment.interpreter),
                 aws_cli=environment.aws_cli,
-                log=log,
-                poll=poll,
+                watch=watch,
                 lock_fd=lock_fd,
             )
 
     def _fetch_interpreter(
-        self,
-        name: str,
-        python: str | None,
-        missing: MissingInterpreterError,
-        *,
-        log: Callable[[str], None],
-        poll: Callable[[], None],
+        self, name: str, python: str | None, missing: MissingInterpreterError, watch: BuildWatch
     ) -> None:
         try:
-            fetch_interpreter(_pythons(self._framework(name), python), log=log, poll=poll)
+            fetch_interpreter(_pythons(self._framework(name), python), watch)
         except EnvironmentBuildError as error:
             raise missing from error
 
@@ -364,28 +335,27 @@ class Environments:
 class _BuildWait:
     """Wait for a layer that another process builds, and log the other process's progress."""
 
-    def __init__(self, layer: Built, name: str, *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
+    def __init__(self, layer: Built, name: str, watch: BuildWatch) -> None:
         self._layer = layer
         self._name = name
-        self._log = log
-        self._poll = poll
+        self._watch = watch
         self._waits = False
         self._shown = ""
 
     def begin(self) -> None:
         self._waits = True
-        self._log(f"tidemill: waiting for environment {self._name}, which another process is building")
+        self._watch.log(f"tidemill: waiting for environment {self._name}, which another process is building")
 
     def poll(self) -> None:
-        self._poll()
+        self._watch.poll()
         state = self._layer.shared_progress
         if state not in ("", self._shown):
             self._shown = state
-            self._log(state)
+            self._watch.log(state)
 
     def end(self) -> None:
         if self._waits:
-            self._log(f"tidemill: environment {self._name} is ready")
+            self._watch.log(f"tidemill: environment {self._name} is ready")
 
 
 @contextlib.contextmanager

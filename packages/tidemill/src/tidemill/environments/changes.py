@@ -10,11 +10,11 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built, try_lock
+from tidemill.environments.uv_command import BuildWatch
 
 _RETRY_S = 0.1
 
@@ -39,9 +39,7 @@ def state_of(directory: Path, *, linked: bool) -> str:
     return hashlib.sha256(repr(found).encode(errors="surrogateescape")).hexdigest()
 
 
-def check_unchanged(
-    built: Built, *, linked: bool, writable: bool, log: Callable[[str], None], poll: Callable[[], None]
-) -> None:
+def check_unchanged(built: Built, *, linked: bool, writable: bool, watch: BuildWatch) -> None:
     """Set a layer aside if a job has changed it, so that it counts as not built. The caller holds the layer.
 
     Args:
@@ -49,13 +47,12 @@ def check_unchanged(
         linked: As for `state_of`.
         writable: Whether a job of this process can write to the layer. The process then must call `release_writable`
             at its end.
-        log: Called with a line if the layer was changed.
-        poll: Called several times a second while another process has the lock; an exception ends the wait.
+        watch: Gets a line if the layer was changed.
     """
     use = built.directory.with_name(f"{built.directory.name}.writable")
     if not writable and not use.exists():
         return
-    with built.locked(poll=poll):
+    with built.locked(poll=watch.poll):
         record = built.marker
         if record is not None and (use.exists() or "state" not in record):
             state = state_of(built.directory, linked=linked)
@@ -64,7 +61,7 @@ def check_unchanged(
                 built.complete({**record, "state": state})
             elif record["state"] != state:
                 aside = built.set_aside()
-                log(
+                watch.log(
                     f"tidemill: a job has changed the shared packages in {built.directory} (isolation=plain); they are"
                     f" in {aside.name} beside it now, and are installed again"
                 )
@@ -75,7 +72,7 @@ def check_unchanged(
                 os.close(fd)
         elif use not in _writable:
             while (fd := try_lock(use, fcntl.LOCK_SH)) is None:
-                poll()
+                watch.poll()
                 time.sleep(_RETRY_S)
             _writable[use] = (built, linked, fd)
 

@@ -10,12 +10,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tidemill.environments.uv_command import find_uv, installer_variables, run_command
+from tidemill.environments.uv_command import BuildWatch, find_uv, installer_variables, run_command
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
 _PROBE_TIMEOUT_S = 30
@@ -101,22 +101,20 @@ def available(pythons: Sequence[str]) -> tuple[str, ...]:
     return tuple(minor for minor in pythons if _find(minor) is not None)
 
 
-def fetch_interpreter(pythons: Sequence[str], *, log: Callable[[str], None], poll: Callable[[], None]) -> None:
+def fetch_interpreter(pythons: Sequence[str], watch: BuildWatch) -> None:
     """Let uv download the first of the minor versions, unless `UV_PYTHON_DOWNLOADS` or `UV_OFFLINE` forbid it.
 
     Args:
         pythons: Minor versions, as for `find_interpreter`.
-        log: Called with a line about the download.
-        poll: Called several times a second; an exception ends the download.
 
     Raises:
         EnvironmentBuildError: The download failed or is forbidden.
     """
     if os.environ.get("UV_PYTHON_DOWNLOADS") in ("never", "manual") or os.environ.get("UV_OFFLINE"):
         raise EnvironmentBuildError("uv may not download interpreters (UV_PYTHON_DOWNLOADS or UV_OFFLINE)")
-    log(f"tidemill: Python {pythons[0]} is not on this machine; uv downloads it")
+    watch.log(f"tidemill: Python {pythons[0]} is not on this machine; uv downloads it")
     command = (find_uv(), "python", "install", "--no-bin", "--quiet", pythons[0])
-    run_command(command, log=lambda _line: None, poll=poll, cwd=Path("/"))
+    run_command(command, log=lambda _line: None, poll=watch.poll, cwd=Path("/"))
 
 
 def _find(minor: str) -> FoundInterpreter | None:

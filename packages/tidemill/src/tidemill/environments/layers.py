@@ -13,7 +13,7 @@ from pathlib import Path
 from tidemill.environments.interpreters import FoundInterpreter
 from tidemill.environments.payload import RuntimeSource
 from tidemill.environments.progress import BuildProgress
-from tidemill.environments.uv_command import find_uv, run_command
+from tidemill.environments.uv_command import BuildWatch, find_uv, run_command
 from tidemill.errors import EnvironmentBuildError
 
 # A .pth line must be one line that begins with "import"; without the guard a missing module would print a traceback
@@ -43,8 +43,7 @@ def build_base(
     interpreter: FoundInterpreter,
     *,
     name: str,
-    log: Callable[[str], None],
-    poll: Callable[[], None],
+    watch: BuildWatch,
     lock_fd: int,
     use_cache: bool = True,
 ) -> None:
@@ -54,22 +53,20 @@ def build_base(
         prefix: Directory of the virtual environment; must not exist.
         interpreter: The Python of the environment.
         name: Name of the environment in progress lines.
-        log: Called with each line.
-        poll: Called several times a second; an exception ends the build.
         lock_fd: File descriptor of the build lock, which uv keeps open.
         use_cache: Whether to link files of uv's cache. Default: true.
 
     Raises:
         EnvironmentBuildError: uv failed; the message names the lock file.
     """
-    progress = BuildProgress(name, prefix=prefix, log=log)
+    progress = BuildProgress(name, prefix=prefix, log=watch.log)
 
     def look() -> None:
-        poll()
+        watch.poll()
         progress.poll()
 
     run = partial(run_command, cwd=prefix.parent, inherit=(lock_fd,))
-    _make_venv(prefix, interpreter, run=partial(run, log=log, poll=poll))
+    _make_venv(prefix, interpreter, run=partial(run, log=watch.log, poll=watch.poll))
     install = (find_uv(), "pip", "install", "--python", str(_python(prefix)), "--compile-bytecode")
     command = (*install, *(() if use_cache else ("--no-cache",)), "--require-hashes", "-r", str(lock))
     try:
@@ -85,8 +82,7 @@ def build_upper(
     interpreter: FoundInterpreter,
     *,
     aws_cli: Path | None,
-    log: Callable[[str], None],
-    poll: Callable[[], None],
+    watch: BuildWatch,
     lock_fd: int,
 ) -> None:
     """Install the in-job distributions above a base.
@@ -96,14 +92,12 @@ def build_upper(
         base: Directory of the complete base.
         interpreter: The Python of the base.
         aws_cli: Directory of the complete layer with the AWS CLI; None installs no ``aws``.
-        log: Called with each line that uv prints.
-        poll: Called several times a second; an exception ends the build.
         lock_fd: File descriptor of the build lock, which uv keeps open.
 
     Raises:
         EnvironmentBuildError: uv failed.
     """
-    run = partial(run_command, log=log, poll=poll, cwd=prefix.parent, inherit=(lock_fd,))
+    run = partial(run_command, log=watch.log, poll=watch.poll, cwd=prefix.parent, inherit=(lock_fd,))
     _make_venv(prefix, interpreter, run=run)
     packages = site_packages(prefix, interpreter.minor)
     if payload.wheels:

@@ -16,6 +16,7 @@ from pathlib import Path
 from tidemill._shared.trees import walk
 from tidemill.environments.build_lock import Built
 from tidemill.environments.changes import check_unchanged, state_of
+from tidemill.environments.uv_command import BuildWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Overlays:
         key = hashlib.sha256(json.dumps([base_key, *parts]).encode()).hexdigest()[:32]
         built = Built(self._directory / key)
         built.hold(poll=poll)
-        check_unchanged(built, linked=False, writable=writable, log=log, poll=poll)
+        check_unchanged(built, linked=False, writable=writable, watch=BuildWatch(log, poll))
         if marker := built.marker:
             return RequirementsOverlay(key, built.directory, marker["sha256"])
         with built.locked(poll=poll, waiting=lambda: log("tidemill: waiting for the same packages, being installed")):

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.core.shell_proxy import without_shell_proxy
@@ -73,6 +74,19 @@ def installer_variables(environ: Mapping[str, str]) -> dict[str, str]:
         # These would redirect the installation away from the environment that is being built.
         if name not in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
     }
+
+
+@dataclass(frozen=True, slots=True)
+class BuildWatch:
+    """What watches a build.
+
+    Attributes:
+        log: Called with lines about the build.
+        poll: Called several times a second; an exception ends the build, or the wait for another process's.
+    """
+
+    log: Callable[[str], None]
+    poll: Callable[[], None]
 
 
 def run_command(
