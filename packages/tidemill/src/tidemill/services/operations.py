@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from inspect import iscoroutinefunction
 
-from tidemill.wire.exchange import Handler
+from tidemill.wire.exchange import Handler, Service
 
 
 class Operations:
@@ -15,6 +15,15 @@ class Operations:
         """The methods by operation, e.g. ``create_trial`` at ``CreateTrial``."""
         methods = (name for name in dir(type(self)) if iscoroutinefunction(getattr(type(self), name)))
         return {_operation(name): getattr(self, name) for name in methods if not name.startswith("_")}
+
+
+class OperationGroups:
+    """A service whose handlers are those of several classes."""
+
+    def __init__(self, *parts: Service) -> None:
+        self.handlers: Mapping[str, Handler] = {
+            name: handler for part in parts for name, handler in part.handlers.items()
+        }
 
 
 def _operation(method: str) -> str:

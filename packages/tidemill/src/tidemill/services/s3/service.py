@@ -4,10 +4,9 @@ Of the settings of buckets, default encryption and policy can be changed. The ot
 replication and the like) can only be read: the operations that change them have no handler, so they are unknown.
 """
 
-from collections.abc import Mapping
-
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
+from tidemill.services.operations import OperationGroups
 from tidemill.services.s3.bucket_settings import BucketSettings
 from tidemill.services.s3.buckets import BucketOperations
 from tidemill.services.s3.copying import CopyOperations
@@ -18,10 +17,9 @@ from tidemill.services.s3.multipart import MultipartOperations
 from tidemill.services.s3.reading import ReadOperations
 from tidemill.services.s3.writing import WriteOperations
 from tidemill.store.objects.store import ObjectStore
-from tidemill.wire.exchange import Handler
 
 
-class S3Service:
+class S3Service(OperationGroups):
     """S3 over an object store.
 
     Args:
@@ -44,7 +42,7 @@ class S3Service:
     ) -> None:
         encryption = Encryption(keys, rules, recorded=records_encryption)
         handed_files = handed_files or HandedFiles(objects.contents.disk, limit_bytes=0)
-        operations = (
+        super().__init__(
             BucketOperations(objects, rules, region=region),
             BucketSettings(objects, rules, encryption),
             CopyOperations(objects, encryption),
@@ -53,9 +51,3 @@ class S3Service:
             ReadOperations(objects),
             WriteOperations(objects, encryption, handed_files),
         )
-        self._handlers = {name: handler for group in operations for name, handler in group.handlers.items()}
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Handlers by operation."""
-        return self._handlers

@@ -7,12 +7,12 @@ from tidemill.core.compatibility.nothing import EMPTY_LISTS
 from tidemill.wire.exchange import Context, Handler
 
 
-def _nothing(member: str) -> Handler:
-    async def handle(request: dict[str, Any], context: Context) -> Mapping[str, Any]:
-        return {member: []}
+class EmptyLists:
+    """The operations that list what cannot exist here."""
 
-    return handle
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        return dict.fromkeys(EMPTY_LISTS, self._list)
 
-
-EMPTY_HANDLERS: Mapping[str, Handler] = {operation: _nothing(member) for operation, member in EMPTY_LISTS.items()}
-"""By operation."""
+    async def _list(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        return {EMPTY_LISTS[context.operation]: []}
