@@ -48,6 +48,8 @@ def command_line() -> argparse.ArgumentParser:
     )
     times = "how often each warm-up request is sent (default: 1)"
     _add(parser, "--num-request-iterations-for-warmup", type=int, default=1, help=times)
+    profiler = "let gRPC clients of this machine record profiles, as files where they say"
+    _add_switch(parser, "--enable-profiler", help=profiler)
     content = "answer Predict of gRPC with tensor_content instead of typed values"
     _add_switch(parser, "--enable-serialization-as-tensor-content", help=content)
     inter = "operations of a model that run at the same time; 0: TensorFlow chooses (default: the container's variable)"

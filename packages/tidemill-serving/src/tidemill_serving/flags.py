@@ -136,7 +136,7 @@ FLAGS = (
         *("xla_cpu_compilation_enabled", _SWITCH, "false", _REFUSED),
         "TensorFlow reads the variable TF_XLA_FLAGS: set it to '--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit'",
     ),
-    Flag("enable_profiler", _SWITCH, "true", _WITHOUT, "there is no profiler service"),
+    Flag("enable_profiler", _SWITCH, "true", _HONORED, "gRPC clients of this machine may record profiles"),
     Flag("thread_pool_factory_config_file", _TEXT, "", _REFUSED, "use the flags of parallelism"),
     Flag("mixed_precision", _TEXT, "", _REFUSED, "models run as they were exported: export one in that precision"),
     Flag("skip_initialize_tpu", _SWITCH, "false", _WITHOUT, "TPUs are not used"),

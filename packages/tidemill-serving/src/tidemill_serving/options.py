@@ -84,6 +84,7 @@ class ServerOptions:
         port: Port to listen on; 0 takes a free one; None listens on the unix socket or for gRPC only.
         grpc_port: Port for gRPC clients; 0 takes a free one; None serves gRPC to the archive's code only.
         grpc_threads: Number of threads for gRPC calls that are not small predict calls.
+        profiler: Let gRPC clients of this machine record profiles, as files where they say.
         tensor_content: Answer gRPC Predict calls with ``tensor_content`` instead of typed values.
         engine: One of `ENGINE_NAMES`; `open_engine` refuses others.
         op_libraries: Shared libraries of custom ops, loaded before the models.
@@ -117,6 +118,7 @@ class ServerOptions:
     port: int | None = None
     grpc_port: int | None = None
     grpc_threads: int = 8
+    profiler: bool = False
     tensor_content: bool = False
     engine: str = "auto"
     op_libraries: tuple[Path, ...] = ()
@@ -168,6 +170,7 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
         port=port,
         grpc_port=_grpc_port(given.grpc_port, environment),
         grpc_threads=given.grpc_max_threads,
+        profiler=given.enable_profiler,
         tensor_content=given.enable_serialization_as_tensor_content,
         engine=given.engine or environment.get(ENGINE_VARIABLE) or "auto",
         op_libraries=tuple(model_dir.absolute() / path for path in _paths(environment, _OP_LIBRARIES)),

@@ -98,6 +98,7 @@ async def open_grpc(
         threads=options.grpc_threads,
         limits=options.limits,
         as_content=options.tensor_content,
+        profiler=options.profiler,
     )
     server = GrpcServer(registry, metrics, loop=loop, settings=settings, reload=reload)
     await server.start()

@@ -15,6 +15,7 @@ SERVICES = [
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
+    "tensorflow.ProfilerService",
     "tensorflow.serving.ModelService",
     "tensorflow.serving.PredictionService",
 ]
@@ -120,7 +121,7 @@ def test_a_damaged_request_ends_its_stream(client: Client) -> None:
     [
         ("tensorflow.serving.PredictionService/PredictStreamed", "call Predict"),
         ("tensorflow.serving.SessionService/SessionRun", "export a signature"),
-        ("tensorflow.ProfilerService/Profile", "/monitoring/prometheus/metrics"),
+        ("tensorflow.ProfilerService/Profile", "--enable-profiler"),
         ("tensorflow.ProfileAnalysis/NewSession", "TensorBoard"),
     ],
 )

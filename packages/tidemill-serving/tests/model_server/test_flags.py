@@ -27,6 +27,8 @@ def test_without_flags_the_defaults_are_those_of_tensorflow_serving() -> None:
     managed = made.managed
     assert (managed.name, managed.poll_s, managed.retries, managed.retry_s) == ("default", 1, 5, 60)
     assert (made.batching, made.cors, made.tensor_content, made.warm_ups) == (None, False, False, 1)
+    assert made.profiler
+    assert not options("--enable_profiler=false").profiler
 
 
 def test_ports_mean_what_they_mean_there_and_zero_closes_them() -> None:

@@ -64,7 +64,11 @@ def head_of(fields: dict[bytes, bytes]) -> Head:
 
 
 class Replies(Protocol):
-    """Methods of a connection that send the answers of its calls."""
+    """The connection of calls: sends their answers."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client is on this machine."""
 
     def send_answer(self, call: "Call", message: bytes) -> None:
         """Answer a call with a message. No effect if the call is over.

@@ -11,6 +11,7 @@ The client is not trusted. There are limits for headers, messages, calls, frames
 import asyncio
 import sys
 import traceback
+from ipaddress import ip_address
 from typing import Any, cast
 
 from hpack import Decoder
@@ -88,6 +89,12 @@ class GrpcConnection(asyncio.Protocol):
         }
         update = frames.number_frame(frames.WINDOW_UPDATE, 0, _WINDOW - frames.DEFAULT_WINDOW)
         self._transport.write(frames.settings(offered) + update)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the client connects by the loopback interface or a unix socket."""
+        peer = self._transport.get_extra_info("peername")
+        return not isinstance(peer, tuple) or ip_address(peer[0]).is_loopback
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the calls of the connection.

@@ -9,9 +9,11 @@ _REFUSED = {
         "SessionService is not served: it runs any node of a model's graph; export a signature for the tensors, and"
         " call Predict"
     ),
+    "tensorflow.ProfilerService/Profile": (
+        "profiles are not served: start the server with --enable-profiler, which is tensorflow_model_server's default"
+    ),
     "tensorflow.ProfilerService/": (
-        "the profiler is not served: it needs the whole of TensorFlow in the server; GET /monitoring/prometheus/metrics"
-        " of REST has latencies and counts, and tf.profiler.experimental profiles the model in a program of your own"
+        "this method of the profiler is not served: call Profile, as tf.profiler.experimental.client.trace does"
     ),
     "tensorflow.ProfileAnalysis/": (
         "the analysis of profiles is not served: it needs TensorFlow's profiler; run TensorBoard on the profile's files"

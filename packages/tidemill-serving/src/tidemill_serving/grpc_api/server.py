@@ -22,6 +22,7 @@ from tidemill_serving.grpc_api.listener import GrpcListener, bind_first
 from tidemill_serving.grpc_api.lookup import parsed, target
 from tidemill_serving.grpc_api.methods import PREDICT_PATH, Answer, Reload, UnaryMethods
 from tidemill_serving.grpc_api.prediction import Prepared, num_values, prepare, respond
+from tidemill_serving.grpc_api.profiler import PROFILE_PATH, REMOTE, Profiler
 from tidemill_serving.grpc_api.reflection import REFLECTION_PATHS, Reflection
 from tidemill_serving.grpc_api.refusals import why_unimplemented
 from tidemill_serving.grpc_api.streaming import StreamedCalls
@@ -49,6 +50,7 @@ class GrpcSettings:
         limits: Limits of connections, headers and messages.
         timeout_s: Maximum duration of a call in seconds, even if the call's own deadline is later.
         as_content: Answer Predict with ``tensor_content`` instead of typed values.
+        profiler: Whether clients of this machine may record profiles.
     """
 
     host: str = "127.0.0.1"
@@ -58,6 +60,7 @@ class GrpcSettings:
     limits: Limits = field(default_factory=Limits)
     timeout_s: float = 300.0
     as_content: bool = False
+    profiler: bool = False
 
 
 class GrpcServer:
@@ -94,6 +97,8 @@ class GrpcServer:
             *(registry, metrics), loop=loop, health=self._health, as_content=settings.as_content, reload=reload
         )
         self._methods = unary.by_path
+        if settings.profiler:
+            self._methods[PROFILE_PATH] = Profiler().profile
         dialogs = dict.fromkeys(REFLECTION_PATHS, Reflection) | {WATCH_PATH: self._health.watch}
         self._streams = StreamedCalls(loop, dialogs)
         registry.watchers.append(self._streams.wake)
@@ -126,6 +131,9 @@ class GrpcServer:
         method = self._methods.get(call.head.path)
         if method is None:
             call.fail(Code.UNIMPLEMENTED, why_unimplemented(call.head.path))
+            return
+        if call.head.path == PROFILE_PATH and not call.connection.is_local:
+            call.fail(Code.PERMISSION_DENIED, REMOTE)
             return
         if self._in_progress >= self._settings.threads + self._settings.waiting:
             call.fail(Code.UNAVAILABLE, f"{self._in_progress} calls are in progress; try again later")

@@ -22,7 +22,7 @@ from tidemill_serving.messages.schema import (
     Field,
 )
 
-_SCALARS = ("bool", "bytes", "double", "float", "int32", "int64", "string", "uint32")
+_SCALARS = ("bool", "bytes", "double", "float", "int32", "int64", "string", "uint32", "uint64")
 _ENUM = "enum "
 _user_code = False  # whether this process runs code that may import tensorflow-serving-api
 
@@ -69,7 +69,7 @@ def definition_pools() -> tuple[Any, ...]:
 
 @cache
 def _own_pool() -> Any:
-    """Return the pool of gRPC's own protocols; others of this process may define them, too."""
+    """Return the pool of other protocols than TF Serving's; others of this process may define them, too."""
     return importlib.import_module("google.protobuf.descriptor_pool").DescriptorPool()
 
 

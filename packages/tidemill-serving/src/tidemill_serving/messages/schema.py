@@ -297,8 +297,34 @@ PROTOCOLS = (
     ),
     _reflection("v1"),
     _reflection("v1alpha"),
+    Definitions(
+        name="tidemill_serving/profiler.proto",
+        package="tensorflow",
+        messages={
+            "ProfileOptions": (
+                ("host_tracer_level", 2, "uint32", ""),
+                ("device_tracer_level", 3, "uint32", ""),
+                ("python_tracer_level", 4, "uint32", ""),
+                ("version", 5, "uint32", ""),
+                ("duration_ms", 9, "uint64", ""),
+            ),
+            "ProfileRequest": (
+                ("duration_ms", 1, "uint64", ""),
+                ("opts", 4, "tensorflow.ProfileOptions", ""),
+                ("repository_root", 5, "string", ""),
+                ("session_id", 6, "string", ""),
+                ("host_name", 7, "string", ""),
+                ("emit_xspace", 9, "bool", ""),
+            ),
+            "ProfileResponse": (("empty_trace", 7, "bool", ""), ("xspace", 8, "bytes", "")),
+            "XLine": (("events", 4, "bytes", REPEATED),),
+            "XPlane": (("lines", 3, "tensorflow.XLine", REPEATED),),
+            "XSpace": (("planes", 1, "tensorflow.XPlane", REPEATED), ("hostnames", 4, "string", REPEATED)),
+        },
+        services={"ProfilerService": (Method("Profile", "ProfileRequest", "ProfileResponse"),)},
+    ),
 )
-"""Definitions of gRPC's own protocols."""
+"""Definitions of other protocols. Of the profiler's, only what the server reads: the rest is kept unread."""
 
 ENUMS = {name: numbers for file in (SERVING, *PROTOCOLS) for name, numbers in file.enums.items()}
 """Enumerations by name."""
