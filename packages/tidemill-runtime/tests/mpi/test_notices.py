@@ -7,8 +7,9 @@ import json
 import pytest
 
 from tidemill_runtime import channel
+from tidemill_runtime.mpi.peers import read_notice, write_notice
 from tidemill_runtime.mpi.plan import ENDED, FAILED, MpiPlan, Outcome
-from tidemill_runtime.mpi.shared_directory import DirectoryPeers, read_notice, write_notice
+from tidemill_runtime.mpi.shared_directory import DirectoryPeers
 
 OUTCOME = Outcome(-9, where="rank 1 on algo-2", pid=7, reports="/r/1", tail="Zeile ä\n")
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from tidemill_runtime import channel
 from tidemill_runtime.errors import ConfigurationError
-from tidemill_runtime.mpi.network import NetworkPeers
+from tidemill_runtime.mpi.network import NetworkPeers, peers_of
 from tidemill_runtime.mpi.options import MPICH, OPEN_MPI, translate
-from tidemill_runtime.mpi.peers import peers_of
+from tidemill_runtime.mpi.peers import read_notice, write_notice
 from tidemill_runtime.mpi.plan import FAILED, MpiPlan, Outcome
 from tidemill_runtime.mpi.programs import MPI
-from tidemill_runtime.mpi.shared_directory import DirectoryPeers, read_notice, write_notice
+from tidemill_runtime.mpi.shared_directory import DirectoryPeers
 from tidemill_runtime.mpi.sockets import connect, listen
 
 PLAN = MpiPlan(

@@ -72,22 +72,7 @@ def DistributedOptimizer(  # noqa: N802
     Returns:
         `optimizer` itself, changed in place.
     """
-    return optimizers.DistributedOptimizer(
-        optimizer,
-        name=name,
-        device_dense=device_dense,
-        device_sparse=device_sparse,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        backward_passes_per_step=backward_passes_per_step,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        average_aggregated_gradients=average_aggregated_gradients,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    return optimizers.DistributedOptimizer(**locals())  # the same arguments in another order
 
 
 def PartialDistributedOptimizer(  # noqa: N802

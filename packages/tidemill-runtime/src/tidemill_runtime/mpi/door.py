@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from tidemill_runtime import channel
 from tidemill_runtime.mpi.handshake import NUM_PORTS, SupervisorConnection, answer, port_of
 from tidemill_runtime.mpi.network import DOOR_OPEN, DOOR_SOCKET, Addresses, call, was_reached
+from tidemill_runtime.mpi.peers import PATIENCE_S, write_notice
 from tidemill_runtime.mpi.plan import ENDED, FAILED, Outcome
-from tidemill_runtime.mpi.shared_directory import PATIENCE_S, write_notice
 from tidemill_runtime.mpi.sockets import connect
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING
 from tidemill_runtime._shared.encryption.certificate import find_obstacle
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.handshake import NUM_PORTS, SupervisorConnection, ask, port_of
-from tidemill_runtime.mpi.shared_directory import PATIENCE_S, read_notice, write_notice
+from tidemill_runtime.mpi.peers import Peers
+from tidemill_runtime.mpi.shared_directory import DirectoryPeers
 from tidemill_runtime.mpi.sockets import listen
 from tidemill_runtime.process import begin_afresh
 from tidemill_runtime.tee import write_all
@@ -31,13 +31,12 @@ from tidemill_runtime.tee import write_all
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tidemill_runtime.mpi.plan import Outcome
+    from tidemill_runtime.mpi.plan import MpiPlan, Outcome
 
 DOOR_SOCKET = "door.sock"
 """Socket at which the door reaches the supervisor of its instance."""
 DOOR_OPEN = "open"
 """First line that a door writes when it listens; otherwise it writes the reason."""
-_LOOK_S = 0.2
 _CONNECT_S = 3.0
 
 
@@ -100,19 +99,19 @@ class Addresses:
         return found
 
 
-class NetworkPeers:
+class NetworkPeers(Peers):
     """`Peers` over TCP.
 
     Args:
         directory: Directory of this instance, for sockets and notices.
         file: The file with addresses and secret; see `Addresses`.
+        host: Name of this instance.
+        others: Names of the other instances.
     """
 
     def __init__(self, directory: Path, *, file: Path, host: str, others: Sequence[str]) -> None:
-        self._directory = directory
+        super().__init__(directory, host=host, others=others)
         self._file = file
-        self._host = host
-        self._others = others
         self._door: subprocess.Popen[bytes] | None = None
 
     def listen(self) -> socket.socket:
@@ -131,43 +130,21 @@ class NetworkPeers:
             raise ConfigurationError(first_line or "the process that listens for the other instances of the job ended")
         return listener
 
-    def notify(self, notice: str, outcome: Outcome) -> None:
-        """Write a notice here and hand it to the door, which delivers it to the other instances, as `Peers.notify`."""
-        write_notice(self._directory, notice, outcome, sender=self._host)
+    def _announce(self, notice: str, outcome: Outcome) -> None:
+        """Hand the notice to the door, which delivers it to the other instances."""
         if self._door is not None and self._door.stdin is not None:
             line = json.dumps({"notice": notice, "outcome": asdict(outcome)}) + "\n"
             with contextlib.suppress(OSError):  # without a door, only the platform informs the other instances
                 self._door.stdin.write(line.encode("ascii"))
                 self._door.stdin.flush()
 
-    def read_notice(self, notice: str) -> Outcome | None:
-        """Return a notice that this instance has, or None.
+    def _connect(self, host: str) -> SupervisorConnection:
+        connection = call(Addresses.read(self._file), host)
+        if connection is None:
+            raise ConnectionRefusedError("nothing of this job listens there")
+        return connection
 
-        Args:
-            notice: Name of the notice.
-        """
-        return read_notice(self._directory, notice)
-
-    def run(self, host: str, command: str) -> int:
-        """Run a command on another instance, after it has begun; its output goes to this process's.
-
-        Args:
-            host: Name of the instance.
-            command: A command for a shell.
-
-        Returns:
-            Exit status of the command; 1 if the instance did not begin in time.
-        """
-        addresses = Addresses.read(self._file)
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            connection = call(addresses, host)
-            if connection is not None:
-                break
-            if time.monotonic() > until:
-                sys.stderr.write(f"tidemill: {host} did not begin within {PATIENCE_S:.0f} s\n")
-                return 1
-            time.sleep(_LOOK_S)
+    def _run_by(self, connection: SupervisorConnection, host: str, command: str) -> int:
         (self._directory / _mark(host)).touch()
         connection.send({"command": command})
         try:
@@ -183,6 +160,13 @@ class NetworkPeers:
             with contextlib.suppress(OSError):  # the door has ended before it read everything
                 stream.close()
         self._door.wait()
+
+
+def peers_of(plan: MpiPlan) -> Peers | None:
+    """Return the peers of an instance; None if it is the only instance."""
+    if plan.network:
+        return NetworkPeers(Path(plan.shared), file=Path(plan.network), host=plan.host, others=plan.others)
+    return DirectoryPeers(Path(plan.shared), host=plan.host, others=plan.others) if plan.shared else None
 
 
 def call(addresses: Addresses, host: str) -> SupervisorConnection | None:

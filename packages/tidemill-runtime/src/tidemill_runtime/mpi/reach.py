@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from tidemill_runtime.mpi.peers import peers_of
+from tidemill_runtime.mpi.network import peers_of
 from tidemill_runtime.mpi.plan import MpiPlan
 from tidemill_runtime.process import die_with_parent
 

@@ -33,7 +33,7 @@ from tidemill_runtime import channel
 from tidemill_runtime.errors import ConfigurationError
 from tidemill_runtime.mpi.daemons import Daemon
 from tidemill_runtime.mpi.entry import DIRECTORY, SOCKET
-from tidemill_runtime.mpi.peers import peers_of
+from tidemill_runtime.mpi.network import peers_of
 from tidemill_runtime.mpi.plan import ENDED, FAILED, MpiPlan, Outcome
 from tidemill_runtime.mpi.rank import Rank, RankOutput
 from tidemill_runtime.mpi.sockets import listen

@@ -12,7 +12,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import JsonOption, StateDirOption, load_settings, shown_setting
-from tidemill.cli.text import print_json, print_table
+from tidemill.cli.text import print_json, print_result, print_table
 from tidemill.core.files import make_directory, write_durably
 from tidemill.core.service_choice import named_in_environment, settings_file
 
@@ -77,10 +77,8 @@ def set_value(
     _check_edit(file, text, changed, name, read)
     make_directory(file.parent, mode=0o700)
     write_durably(file, changed.encode())
-    if json:
-        print_json({"name": name, "file": str(file)})
-        return
-    typer.echo(f"{name} is set in {file}; a running service has it from its next start")
+    text = f"{name} is set in {file}; a running service has it from its next start"
+    print_result({"name": name, "file": str(file)}, text, json=json)
 
 
 @app.command()
@@ -93,10 +91,8 @@ def unset(name: _Name, json: JsonOption = False) -> None:
         changed = _with_line(text, name, None)
         _check_edit(file, text, changed, name, None)
         write_durably(file, changed.encode())
-    if json:
-        print_json({"name": name, "removed": present, "file": str(file)})
-        return
-    typer.echo(f"{name} is removed from {file}" if present else f"{file} has no setting {name}")
+    text = f"{name} is removed from {file}" if present else f"{file} has no setting {name}"
+    print_result({"name": name, "removed": present, "file": str(file)}, text, json=json)
 
 
 def _settings(state_dir: Path | None) -> list[_Setting]:

@@ -9,7 +9,7 @@ from tidemill.cli.completion import endpoint_names
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.kinds import ENDPOINT
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json
+from tidemill.cli.text import print_result
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
@@ -52,12 +52,9 @@ def delete(
         predictor.delete_model()
     predictor.delete_endpoint()
     is_gone = _is_gone(service, endpoint)
-    if json:
-        print_json({"name": endpoint, "kind": found.kind.noun, "deleted": is_gone})
-    elif is_gone:
-        typer.echo(f"{endpoint} is deleted")
-    else:
-        typer.echo(f"{endpoint} is being deleted: its servers still answer requests that they had begun")
+    waits = f"{endpoint} is being deleted: its servers still answer requests that they had begun"
+    text = f"{endpoint} is deleted" if is_gone else waits
+    print_result({"name": endpoint, "kind": found.kind.noun, "deleted": is_gone}, text, json=json)
 
 
 def _is_gone(service: "NamedService", endpoint: str) -> bool:

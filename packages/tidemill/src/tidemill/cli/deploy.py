@@ -9,7 +9,7 @@ from tidemill.cli.failures import CommandFailed
 from tidemill.cli.job_options import EndpointTypeOption, InstanceCountOption, InstanceTypeOption
 from tidemill.cli.kinds import ENDPOINT
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json
+from tidemill.cli.text import print_result
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
@@ -57,16 +57,9 @@ def deploy(
     except (ValueError, EndpointFailed) as error:
         raise CommandFailed(str(error)) from error
     endpoint = predictor.endpoint_name
-    if json:
-        print_json(
-            {
-                "name": endpoint,
-                "kind": ENDPOINT.noun,
-                "status": ENDPOINT.status(service.find(endpoint, first=(ENDPOINT,)).description),
-            }
-        )
-        return
-    typer.echo(f"ask it: tidemill invoke {endpoint} BODY; delete it: tidemill delete {endpoint}")
+    status = ENDPOINT.status(service.find(endpoint, first=(ENDPOINT,)).description)
+    text = f"ask it: tidemill invoke {endpoint} BODY; delete it: tidemill delete {endpoint}"
+    print_result({"name": endpoint, "kind": ENDPOINT.noun, "status": status}, text, json=json)
 
 
 def _model(service: "NamedService", model: str, *, endpoint_type: str | None, version: str) -> Any:

@@ -42,7 +42,4 @@ def describe(
 
         estimate = Estimates(service.sdk).of(description)
         description |= {"Estimate": estimate.members} if estimate else {}
-    if json:
-        print_json(description)
-    else:
-        print_members(description)
+    (print_json if json else print_members)(description)

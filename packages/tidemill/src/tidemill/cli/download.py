@@ -8,7 +8,7 @@ import typer
 from tidemill.cli.completion import training_names
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json
+from tidemill.cli.text import print_result
 from tidemill.errors import printable
 
 app = typer.Typer(add_completion=False)
@@ -46,11 +46,7 @@ def download(
             f"training job {found.name} is {description['TrainingJobStatus']} and has stored nothing to download;"
             f" `tidemill logs {found.name}` shows its log"
         )
-    if json:
-        print_json({"name": found.name, "files": written})
-        return
-    for file in written:
-        typer.echo(printable(file))
+    print_result({"name": found.name, "files": written}, *map(printable, written), json=json)
 
 
 def _archives(s3: Any, description: dict[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ import typer
 
 from tidemill.cli.completion import environment_names
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption, load_settings
-from tidemill.cli.text import age, print_json, print_table
+from tidemill.cli.text import age, print_json, print_list, print_result
 from tidemill.core.sizes import size
 
 if TYPE_CHECKING:
@@ -35,12 +35,6 @@ def list_environments(
         _list_available(json=json)
         return
     found = _built(state_dir=state_dir, endpoint_url=endpoint_url)
-    if json:
-        print_json(found)
-        return
-    if not found:
-        typer.echo("no environment is built; the first job builds its own, or `tidemill environments build tf-2.21`")
-        return
     rows = [
         (
             *(each["Name"], each["Python"], each["Key"], size(each["SizeBytes"])),
@@ -49,7 +43,8 @@ def list_environments(
         )
         for each in found
     ]
-    print_table(("NAME", "PYTHON", "KEY", "SIZE", "LAST USE", "PLACE"), rows)
+    nothing = "no environment is built; the first job builds its own, or `tidemill environments build tf-2.21`"
+    print_list(found, ("NAME", "PYTHON", "KEY", "SIZE", "LAST USE", "PLACE"), rows, nothing=nothing, json=json)
 
 
 @app.command()
@@ -64,10 +59,11 @@ def build(
     from tidemill.sdk.console import Console
 
     environment = _environments().ensure(name, python=python, log=Console().log)
-    if json:
-        print_json({"name": environment.name, "key": environment.key, "path": str(environment.prefix)})
-        return
-    typer.echo(f"{environment.name} (key {environment.key}) is in {environment.prefix}")
+    print_result(
+        {"name": environment.name, "key": environment.key, "path": str(environment.prefix)},
+        f"{environment.name} (key {environment.key}) is in {environment.prefix}",
+        json=json,
+    )
 
 
 @app.command()
@@ -114,14 +110,12 @@ def _list_available(*, json: bool) -> None:
         entries.append(
             {"name": name, "tensorflow": framework.release, "pythons": framework.pythons, "pythons_here": here}
         )
-    if json:
-        print_json(entries)
-        return
     rows = [
         (each["name"], each["tensorflow"], ", ".join(each["pythons"]), ", ".join(each["pythons_here"]) or "none")
         for each in entries
     ]
-    print_table(("NAME", "TENSORFLOW", "PYTHON", "ON THIS MACHINE"), rows)
+    columns = ("NAME", "TENSORFLOW", "PYTHON", "ON THIS MACHINE")
+    print_list(entries, columns, rows, nothing="there are no environments", json=json)
 
 
 def _environments() -> "Environments":

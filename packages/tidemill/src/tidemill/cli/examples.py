@@ -9,7 +9,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import JsonOption
-from tidemill.cli.text import print_json, print_table
+from tidemill.cli.text import print_list, print_result
 
 _INSTALLED = Path(__file__).parents[1] / "examples"  # of a wheel, see hatch_build.py
 _IN_CHECKOUT = Path(__file__).parents[5] / "examples"
@@ -32,13 +32,14 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="List and cop
 @app.command("list")
 def list_examples(json: JsonOption = False) -> None:
     """List the examples."""
-    if json:
-        print_json([{"name": name, "about": _about(path)} for name, path in _examples().items()])
-        return
-    print_table(
+    rows = [(name, _about(path)) for name, path in _examples().items()]
+    print_list(
+        [{"name": name, "about": about} for name, about in rows],
         ("NAME", "WHAT ITS FIRST PROGRAM DOES"),
-        [(name, _about(path)) for name, path in _examples().items()],
+        rows,
+        nothing="this installation has no examples",
         wraps=True,
+        json=json,
     )
 
 
@@ -59,11 +60,8 @@ def get(
         raise CommandFailed(f"{target} exists, and an example is copied into a new directory: name another one")
     target.mkdir(parents=True)
     copied = [Path(shutil.copyfile(file, target / file.name)) for file in sorted(examples[name].glob("*.py"))]
-    if json:
-        print_json({"name": name, "files": [str(file) for file in copied]})
-        return
-    for file in copied:
-        typer.echo(str(file))
+    files = [str(file) for file in copied]
+    print_result({"name": name, "files": files}, *files, json=json)
 
 
 def _about(path: Path) -> str:

@@ -7,7 +7,7 @@ import typer
 from tidemill.cli.completion import training_names
 from tidemill.cli.kinds import TRAINING
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json
+from tidemill.cli.text import print_result
 
 app = typer.Typer(add_completion=False)
 
@@ -38,10 +38,5 @@ def interrupt(
     found = choose_to_end(service, job, (TRAINING,), verb="interrupt")
     check_kind(found, (TRAINING,), verb="interrupt")
     service.interrupt_job(found.name)
-    if json:
-        print_json({"name": found.name, "kind": found.kind.noun})
-        return
-    typer.echo(
-        f"{found.name} is interrupted, and starts again from its checkpoints; follow it with `tidemill logs -f"
-        f" {found.name}`"
-    )
+    again = f"starts again from its checkpoints; follow it with `tidemill logs -f {found.name}`"
+    print_result({"name": found.name, "kind": found.kind.noun}, f"{found.name} is interrupted, and {again}", json=json)

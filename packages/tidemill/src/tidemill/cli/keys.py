@@ -7,7 +7,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import age, print_json, print_table
+from tidemill.cli.text import age, print_json, print_list, print_result
 
 if TYPE_CHECKING:
     from tidemill.cli.service import NamedService
@@ -44,19 +44,14 @@ def add(
         _give_policy(iam, user, policy)
     key = iam.create_access_key(UserName=user)["AccessKey"]
     public_url = service.own.connection.service.public_url if service.own else ""
-    if json:
-        print_json(
-            {
-                "user": user,
-                "url": public_url or service.url,
-                "access_key_id": key["AccessKeyId"],
-                "secret_access_key": key["SecretAccessKey"],
-            }
-        )
-        return
-    typer.echo(f"export AWS_ENDPOINT_URL={public_url or service.url}")
-    typer.echo(f"export AWS_ACCESS_KEY_ID={key['AccessKeyId']}")
-    typer.echo(f"export AWS_SECRET_ACCESS_KEY={key['SecretAccessKey']}")
+    url, key_id, secret = public_url or service.url, key["AccessKeyId"], key["SecretAccessKey"]
+    print_result(
+        {"user": user, "url": url, "access_key_id": key_id, "secret_access_key": secret},
+        f"export AWS_ENDPOINT_URL={url}",
+        f"export AWS_ACCESS_KEY_ID={key_id}",
+        f"export AWS_SECRET_ACCESS_KEY={secret}",
+        json=json,
+    )
 
 
 @app.command("list")
@@ -66,28 +61,14 @@ def list_keys(json: JsonOption = False, endpoint_url: EndpointOption = None, sta
     users = [user["UserName"] for page in iam.get_paginator("list_users").paginate() for user in page["Users"]]
     keys = [each for user in users for each in iam.list_access_keys(UserName=user)["AccessKeyMetadata"]]
     policies = {user: iam.list_user_policies(UserName=user)["PolicyNames"] for user in users}
-    if json:
-        entries = [(key["UserName"], key["AccessKeyId"], key["CreateDate"]) for key in keys]
-        print_json(
-            [
-                {"user": user, "access_key_id": key, "created": at, "policies": policies[user]}
-                for user, key, at in entries
-            ]
-        )
-        return
-    if not keys:
-        typer.echo("no further user has a key; `tidemill keys add USER` makes one")
-        return
-    rows = [
-        (
-            key["UserName"],
-            key["AccessKeyId"],
-            f"{age(key['CreateDate'])} ago",
-            ", ".join(policies[key["UserName"]]) or "-",
-        )
-        for key in keys
-    ]
-    print_table(("USER", "KEY", "CREATED", "POLICY"), rows)
+    entries = [(key["UserName"], key["AccessKeyId"], key["CreateDate"]) for key in keys]
+    print_list(
+        [{"user": user, "access_key_id": key, "created": at, "policies": policies[user]} for user, key, at in entries],
+        ("USER", "KEY", "CREATED", "POLICY"),
+        [(user, key, f"{age(at)} ago", ", ".join(policies[user]) or "-") for user, key, at in entries],
+        nothing="no further user has a key; `tidemill keys add USER` makes one",
+        json=json,
+    )
 
 
 @app.command()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import age, print_json, print_table
+from tidemill.cli.text import age, print_json, print_list, print_result
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Let monitors such as Prometheus read the metrics of the service."
@@ -40,13 +40,13 @@ def list_tokens(
     from tidemill.cli.service import require_service
 
     tokens = require_service(state_dir=state_dir, endpoint_url=endpoint_url).tidemill.list_metrics_tokens()["Tokens"]
-    if json:
-        print_json([{"name": each["Name"], "created": each["CreationTime"]} for each in tokens])
-        return
-    if not tokens:
-        typer.echo("nobody may read the metrics; `tidemill metrics add NAME` makes a token")
-        return
-    print_table(("NAME", "CREATED"), [(each["Name"], f"{age(each['CreationTime'])} ago") for each in tokens])
+    print_list(
+        [{"name": each["Name"], "created": each["CreationTime"]} for each in tokens],
+        ("NAME", "CREATED"),
+        [(each["Name"], f"{age(each['CreationTime'])} ago") for each in tokens],
+        nothing="nobody may read the metrics; `tidemill metrics add NAME` makes a token",
+        json=json,
+    )
 
 
 @app.command()
@@ -57,7 +57,4 @@ def revoke(
     from tidemill.cli.service import require_service
 
     require_service(state_dir=state_dir, endpoint_url=endpoint_url).tidemill.delete_metrics_token(Name=name)
-    if json:
-        print_json({"name": name, "revoked": True})
-        return
-    typer.echo(f"{name} may no longer read the metrics")
+    print_result({"name": name, "revoked": True}, f"{name} may no longer read the metrics", json=json)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json
+from tidemill.cli.text import print_result
 from tidemill.core.files import make_directory, write_durably
 
 app = typer.Typer(add_completion=False)
@@ -41,30 +41,19 @@ def open_page(
     client = own_client(service.session, url)
     if revoke:
         ended = client.delete_page_sessions()["DeletedCount"]
-        if json:
-            print_json({"ended": ended})
-        else:
-            typer.echo(f"{ended} session{'' if ended == 1 else 's'} of the page ended")
+        print_result({"ended": ended}, f"{ended} session{'' if ended == 1 else 's'} of the page ended", json=json)
         return
     token = client.create_page_token(ReadOnly=read_only)["Token"]
     address = f"{url.rstrip('/')}/_tidemill/#token={token}"
     if not browser:
-        if json:
-            print_json({"address": address, "opened": False})
-        else:
-            typer.echo(address)
+        print_result({"address": address, "opened": False}, address, json=json)
         return
     file = user_directory("XDG_CACHE_HOME", ".cache").absolute() / "open.html"
     _write(file, address)
     opened = _has_screen() and webbrowser.open(file.as_uri())
-    if json:
-        print_json({"address": address, "opened": opened})
-        return
-    if opened:
-        typer.echo(f"opened {url.rstrip('/')}/_tidemill/ in the browser; if it shows nothing, open this address once:")
-    else:
-        typer.echo("no browser was found here; open this address once:")
-    typer.echo(address)
+    page = f"opened {url.rstrip('/')}/_tidemill/ in the browser; if it shows nothing, open this address once:"
+    head = page if opened else "no browser was found here; open this address once:"
+    print_result({"address": address, "opened": opened}, head, address, json=json)
 
 
 def _numeric(url: str) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import JsonOption, StateDirOption, load_settings
-from tidemill.cli.text import print_json, print_json_line
+from tidemill.cli.text import print_json, print_json_line, print_result
 
 if TYPE_CHECKING:
     from tidemill.server.state import StateDirectory
@@ -41,10 +41,7 @@ def install(
 
     unit = unit_of_settings(load_settings(state_dir=state_dir), name=name)
     if dry_run:
-        if json:
-            print_json({"unit": str(unit.file), "text": unit.text})
-        else:
-            typer.echo(unit.text, nl=False)
+        print_result({"unit": str(unit.file), "text": unit.text}, unit.text.removesuffix("\n"), json=json)
         return
     typer.echo(f"{unit.file} {unit.write()}", err=json)
     for variable in unit.left_out(os.environ):
@@ -70,20 +67,14 @@ def uninstall(name: _NameOption = "tidemill", json: JsonOption = False) -> None:
 
     file = unit_file(name)
     if not file.exists():
-        if json:
-            print_json({"unit": str(file), "removed": False})
-        else:
-            typer.echo(f"{file} does not exist")
+        print_result({"unit": str(file), "removed": False}, f"{file} does not exist", json=json)
         return
     if not written_by_tidemill(file):
         raise CommandFailed(f"{file} was not written by `tidemill service install`, so it stays; remove it yourself")
     _systemctl(("disable", "--now", file.name))
     file.unlink()
     _systemctl(("daemon-reload",))
-    if json:
-        print_json({"unit": str(file), "removed": True})
-        return
-    typer.echo(f"{file} is removed")
+    print_result({"unit": str(file), "removed": True}, f"{file} is removed", json=json)
 
 
 @app.command()
@@ -93,13 +84,14 @@ def status(name: _NameOption = "tidemill", json: JsonOption = False, state_dir: 
 
     unit = unit_of_settings(load_settings(state_dir=state_dir), name=name)
     answers = {question[3:]: _asked(question, unit.file.name) for question in ("is-enabled", "is-active")}
-    if json:
-        print_json({"unit": str(unit.file), "state": unit.state(), **answers, "lingers": unit.lingers})
-        return
-    typer.echo(f"unit      {unit.file} {unit.state()}")
-    for question, answer in answers.items():
-        typer.echo(f"{question:9} {answer or 'unknown: systemd of your user does not answer here'}")
-    typer.echo(f"lingers   {'yes' if unit.lingers else f'no: loginctl enable-linger {unit.user}'}")
+    unknown = "unknown: systemd of your user does not answer here"
+    print_result(
+        {"unit": str(unit.file), "state": unit.state(), **answers, "lingers": unit.lingers},
+        f"unit      {unit.file} {unit.state()}",
+        *(f"{question:9} {answer or unknown}" for question, answer in answers.items()),
+        f"lingers   {'yes' if unit.lingers else f'no: loginctl enable-linger {unit.user}'}",
+        json=json,
+    )
 
 
 @app.command()

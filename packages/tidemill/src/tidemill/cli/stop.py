@@ -7,7 +7,7 @@ import typer
 from tidemill.cli.completion import job_names
 from tidemill.cli.kinds import EXECUTION, JOBS, TUNING
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json
+from tidemill.cli.text import print_result
 
 app = typer.Typer(add_completion=False)
 
@@ -36,8 +36,6 @@ def stop(
     service = require_service(state_dir=state_dir, endpoint_url=endpoint_url)
     found = choose_to_end(service, job, (*JOBS, EXECUTION), verb="stop")
     service.stop(found)
-    if json:
-        print_json({"name": found.name, "kind": found.kind.noun})
-        return
     shown = "describe" if found.kind in (TUNING, EXECUTION) else "logs -f"
-    typer.echo(f"{found.name} is stopping; follow it with `tidemill {shown} {found.name}`")
+    text = f"{found.name} is stopping; follow it with `tidemill {shown} {found.name}`"
+    print_result({"name": found.name, "kind": found.kind.noun}, text, json=json)

@@ -68,6 +68,40 @@ def print_json_line(value: Any) -> None:
     print(json.dumps(value, default=_jsonable), file=_results or sys.stdout, flush=True)
 
 
+def print_result(value: Any, *lines: str, json: bool) -> None:
+    """Print the result of a command: as JSON for programs, or as lines for people.
+
+    Args:
+        value: As for `print_json`.
+        *lines: The same for people; text of users made safe.
+        json: The option `--json`.
+    """
+    if json:
+        print_json(value)
+        return
+    for line in lines:
+        typer.echo(line)
+
+
+def print_list(
+    value: Any, columns: Sequence[str], rows: Sequence[Sequence[str]], *, nothing: str, wraps: bool = False, json: bool
+) -> None:
+    """Print the result of a command that lists something: as JSON for programs, or as a table.
+
+    Args:
+        value: As for `print_json`.
+        columns: Titles.
+        rows: The cells.
+        nothing: What is printed in place of a table without rows.
+        wraps: As for `print_table`.
+        json: The option `--json`.
+    """
+    if json or not rows:
+        print_result(value, nothing, json=json)
+    else:
+        print_table(columns, rows, wraps=wraps)
+
+
 @contextlib.contextmanager
 def only_results() -> Generator[None]:
     """Send everything but JSON that is printed to standard error, e.g. the progress of a job that is awaited."""

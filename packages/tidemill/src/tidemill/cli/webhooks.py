@@ -6,7 +6,7 @@ import typer
 
 from tidemill.cli.failures import CommandFailed
 from tidemill.cli.options import EndpointOption, JsonOption, StateDirOption
-from tidemill.cli.text import print_json, print_table
+from tidemill.cli.text import print_list, print_result
 from tidemill.errors import printable
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="List and test the receivers of state changes.")
@@ -20,17 +20,12 @@ def list_webhooks(
     from tidemill.cli.service import require_service
 
     webhooks = require_service(state_dir=state_dir, endpoint_url=endpoint_url).tidemill.list_webhooks()["Webhooks"]
-    if json:
-        print_json(webhooks)
-        return
-    if not webhooks:
-        typer.echo("the settings of the service name no webhook")
-        return
     rows = [
         (each["Name"], each["Url"], " ".join(each["Events"]), str(each["Pending"]), printable(each.get("Failure", "-")))
         for each in webhooks
     ]
-    print_table(("NAME", "URL", "EVENTS", "PENDING", "LAST FAILURE"), rows, wraps=True)
+    columns = ("NAME", "URL", "EVENTS", "PENDING", "LAST FAILURE")
+    print_list(webhooks, columns, rows, nothing="the settings of the service name no webhook", wraps=True, json=json)
 
 
 @app.command()
@@ -48,7 +43,5 @@ def test(
         raise CommandFailed(f"{name} did not receive the event: {answer['Failure']}")
     if not 200 <= answer["Status"] < 300:
         raise CommandFailed(f"{name} answered with status {answer['Status']}; it must answer with 200 to 299")
-    if json:
-        print_json({"name": name, "status": answer["Status"]})
-        return
-    typer.echo(f"{name} has accepted the event (status {answer['Status']})")
+    text = f"{name} has accepted the event (status {answer['Status']})"
+    print_result({"name": name, "status": answer["Status"]}, text, json=json)

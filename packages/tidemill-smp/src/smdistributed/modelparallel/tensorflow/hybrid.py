@@ -11,16 +11,14 @@ import importlib
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
-
-import numpy as np
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, GraphOperation, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.marks import tracer
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.shared_rows import join_replicas, num_shared_rows, warn_of_unknown_rows
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
@@ -40,55 +38,17 @@ class _Horovod(Protocol):
     def size(self) -> int: ...
 
 
-class HorovodGroup:
-    """The ranks with the same partition, with the interface of `horovod.tensorflow.Communicator`."""
+class HorovodGroup(Group):
+    """The ranks with the same partition: a `horovod.tensorflow.Communicator`.
+
+    A group of its own, so that calls of Horovod are not mixed up with those of this library.
+    """
 
     can_connect = True
     """True: the ranks are processes between which Horovod may open its own connections."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.rank = group.rank
-        self.size = group.size
-
-    def allreduce(self, array: np.ndarray, op: str = "mean") -> np.ndarray:
-        """Return the sum or mean over the replicas.
-
-        Args:
-            array: Any shape and dtype.
-            op: ``sum`` or ``mean``.
-
-        Returns:
-            The same shape and dtype.
-        """
-        return self._group.allreduce(array, op)
-
-    def allgather(self, array: np.ndarray) -> list[np.ndarray]:
-        """Return the arrays of all replicas.
-
-        Args:
-            array: Any shape and dtype.
-
-        Returns:
-            By replica.
-        """
-        return self._group.allgather(array)
-
-    def broadcast(self, array: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """Return the array of replica `root`.
-
-        Args:
-            array: Any shape and dtype; ignored on other replicas.
-            root: Replica, from 0.
-
-        Returns:
-            The same array on all replicas.
-        """
-        return self._group.broadcast(array, root)
-
-    def barrier(self) -> None:
-        """Return when all replicas have called `barrier`."""
-        self._group.barrier()
+    def __init__(self, session: RankSession) -> None:
+        super().__init__(session.world, session.dp_group.ranks, "Horovod")
 
     def holds(self, variable: Variable) -> bool:
         """Return whether this rank, and not another partition, holds the value of the variable.
@@ -129,7 +89,7 @@ def start_horovod(session: RankSession) -> None:
     horovod: Any = importlib.import_module("horovod.tensorflow")
     if hasattr(horovod, "Communicator"):  # tidemill-horovod
         if not horovod.is_initialized():  # the script may have done it, with as many processes as replicas
-            horovod.init(HorovodGroup(session.dp_group))
+            horovod.init(HorovodGroup(session))
     else:
         horovod.init(comm=list(session.placement.dp_group))
         pass_over_remote(horovod)
@@ -191,14 +151,9 @@ def _adding_several(grouped_allreduce: Callable[..., Any], horovod: _Horovod) ->
     return allreduce_and_add
 
 
-@contextmanager
-def _reducing() -> Generator[None]:
-    """Prevent summing twice if one of Horovod's wrapped functions calls another."""
-    _local.is_reducing = True
-    try:
-        yield
-    finally:
-        _local.is_reducing = False
+def _reducing() -> Patch:
+    """Return a context that prevents summing twice if one of Horovod's wrapped functions calls another."""
+    return Patch(_local, "is_reducing", True)
 
 
 def _added(tensor: Gradient, reduced: Gradient, horovod: _Horovod) -> Gradient:

@@ -23,6 +23,7 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
     Variable,
 )
 from smdistributed.modelparallel.tensorflow.marks import plain_scope
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
@@ -275,7 +276,6 @@ def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -
 @contextmanager
 def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -> Generator[None]:
     kind = tf.keras.Variable
-    original = kind._initialize_with_initializer
 
     def later(variable: Any, initializer: Callable[..., Any]) -> None:
         value = without_memory(
@@ -290,11 +290,8 @@ def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -
         variable._initialize(value)
         created(variable, functools.partial(initializer, variable._shape, dtype=variable._dtype))
 
-    kind._initialize_with_initializer = later
-    try:
+    with Patch(kind, "_initialize_with_initializer", later):
         yield
-    finally:
-        kind._initialize_with_initializer = original
 
 
 @contextmanager
@@ -322,11 +319,8 @@ def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) ->
         created(variable, functools.partial(initializer, tf.TensorShape(shape).as_list(), dtype=kind))
         return variable
 
-    module.make_variable = make
-    try:
+    with Patch(module, "make_variable", make):
         yield
-    finally:
-        module.make_variable = original
 
 
 def _created_eagerly(_: Callable[..., Any], **options: Any) -> Variable:

@@ -15,6 +15,7 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
 )
 from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model, layers_of
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 _MEANS = ("sum_over_batch_size", "mean", "auto")
 
@@ -76,11 +77,8 @@ def _patched_reduction(batch: BatchLoss) -> Generator[None]:
             return batch.share(tf.reduce_sum(total), _num_left(mask, total))
         return weighted(reduction)
 
-    module.reduce_weighted_values = divided
-    try:
+    with Patch(module, "reduce_weighted_values", divided):
         yield
-    finally:
-        module.reduce_weighted_values = original
 
 
 @contextmanager
@@ -112,11 +110,8 @@ def _patched_means(model: KerasModel, batch: BatchLoss) -> Generator[None]:
             values = batch.weighted(values)
         return original(metric, values, sample_weight=sample_weight)
 
-    kind.update_state = update
-    try:
+    with Patch(kind, "update_state", update):
         yield
-    finally:
-        kind.update_state = original
 
 
 @contextmanager
@@ -148,11 +143,8 @@ def _patched_tf_keras(model: KerasModel, batch: BatchLoss) -> Generator[None]:
             return batch.share(weighted("sum"), _num_left(mask, losses))
         return weighted(reduction)
 
-    module.apply_valid_mask, module.compute_weighted_loss = masked, divided
-    try:
+    with Patch(module, "apply_valid_mask", masked), Patch(module, "compute_weighted_loss", divided):
         yield
-    finally:
-        module.apply_valid_mask, module.compute_weighted_loss = apply_valid_mask, compute_weighted_loss
 
 
 def _num_left(mask: Tensor, values: Tensor) -> Tensor:

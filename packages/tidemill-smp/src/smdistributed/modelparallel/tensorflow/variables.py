@@ -24,6 +24,7 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     without_memory,
 )
 from smdistributed.modelparallel.tensorflow.marks import tracer
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from tensorflow.python.ops import resource_variable_ops
 
 __all__ = [
@@ -116,12 +117,8 @@ _local = threading.local()
 @contextmanager
 def dropping_remote_values() -> Generator[None]:
     """Ignore assignments to remote variables inside, so that every rank can load the weights of a whole model."""
-    before = _is_dropping()
-    _local.dropping = True
-    try:
+    with Patch(_local, "dropping", True):
         yield
-    finally:
-        _local.dropping = before
 
 
 def _is_dropping() -> bool:
@@ -145,12 +142,8 @@ def reading_remote(values: RemoteValues) -> Generator[None]:
     Args:
         values: Where the values come from.
     """
-    before = _remote_values()
-    _local.remote_values = values
-    try:
+    with Patch(_local, "remote_values", values):
         yield
-    finally:
-        _local.remote_values = before
 
 
 def is_traced_whole() -> bool:

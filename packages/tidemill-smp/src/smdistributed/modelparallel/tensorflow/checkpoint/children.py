@@ -20,6 +20,7 @@ from smdistributed.modelparallel.tensorflow.keras_api import (
     tensorflow_variable,
     tracked_variables,
 )
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from tensorflow.python.trackable import base
 
 
@@ -45,11 +46,8 @@ def all_listed(*, seeds: bool = True) -> Generator[None]:
             listed[f"smp_seed_{number}"] = seed
         return listed
 
-    Layer._trackable_children = children
-    try:
+    with Patch(Layer, "_trackable_children", children):
         yield
-    finally:
-        Layer._trackable_children = original
 
 
 def graph_of(checkpoint: tf.train.Checkpoint) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.marks import Tracer, tracer
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import backprop, record
 from tensorflow.python.ops import resource_variable_ops
@@ -21,17 +22,14 @@ from tensorflow.python.ops import resource_variable_ops
 @contextmanager
 def gradient_hooks() -> Generator[None]:
     """Install the hooks during one trace."""
-    record_operation = record.record_operation
-    gradient = backprop.GradientTape.gradient
+    recording = Patch(record, "record_operation", _marked_recording(record.record_operation))
+    tagging = Patch(backprop.GradientTape, "gradient", _tagged_gradient(backprop.GradientTape.gradient))
     pywrap_tfe.TFE_Py_RegisterGradientFunction(_marked_gradient_function)
-    record.record_operation = _marked_recording(record_operation)
-    backprop.GradientTape.gradient = _tagged_gradient(gradient)
     try:
-        yield
+        with recording, tagging:
+            yield
     finally:
         pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)
-        record.record_operation = record_operation
-        backprop.GradientTape.gradient = gradient
 
 
 def tag_gradient(gradient: Gradient | None, variable: Variable) -> Gradient | None:

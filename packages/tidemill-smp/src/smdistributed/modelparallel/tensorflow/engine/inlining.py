@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, tracer
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
 
@@ -34,8 +35,5 @@ def inlining() -> Generator[None]:
         with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.UNSPECIFIED):
             return body(*args, **kwargs)
 
-    kind.__call__ = call
-    try:
+    with Patch(kind, "__call__", call):
         yield
-    finally:
-        kind.__call__ = original

@@ -16,6 +16,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasLayer
 from smdistributed.modelparallel.tensorflow.keras_api import Layer, Model, layers_of, library_modules
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 
 @dataclass
@@ -44,11 +45,8 @@ def layer_hooks() -> Generator[None]:
             return original(self, *args, **kwargs)
         return _call_layer(state, self, functools.partial(original, self, *args, **kwargs))
 
-    kind.__call__ = call
-    try:
+    with Patch(kind, "__call__", call):
         yield
-    finally:
-        kind.__call__ = original
 
 
 @contextmanager

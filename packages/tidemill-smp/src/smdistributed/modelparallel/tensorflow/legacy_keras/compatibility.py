@@ -12,7 +12,7 @@ from smdistributed.modelparallel.tensorflow.legacy_keras import (
     legacy_optimizers,
     saved_model,
 )
-from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 SWITCH = "SMP_KERAS2_COMPAT"
 """Environment variable that disables the shims with `0`, `false`, `no` or `off`."""

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasMetric
-from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 
 class CallableList(list):  # type: ignore[type-arg]

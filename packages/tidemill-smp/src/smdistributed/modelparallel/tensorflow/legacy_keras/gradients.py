@@ -12,7 +12,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.engine.hooks import tag_gradient
-from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 
 def get_gradients(optimizer: object, loss: Any, params: object) -> list[Any]:

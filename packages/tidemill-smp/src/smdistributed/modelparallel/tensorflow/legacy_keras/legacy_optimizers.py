@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 NAMES = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
 

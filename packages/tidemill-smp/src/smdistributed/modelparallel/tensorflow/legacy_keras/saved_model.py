@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, TensorLike
-from smdistributed.modelparallel.tensorflow.legacy_keras.patch import Patch
+from smdistributed.modelparallel.tensorflow.patch import Patch
 
 
 class LoadedSignature:

@@ -28,6 +28,7 @@ from smdistributed.modelparallel.tensorflow.data_parallel import average_gradien
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.optimizers import slots
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from smdistributed.modelparallel.tensorflow.session import RankSession, current
 from smdistributed.modelparallel.tensorflow.variables import (
     Deferred,
@@ -260,12 +261,8 @@ def _apply_scaled(
     if session is not None and len(grads) == len(variables):
         _build(self, variables)
         grads = _averaged(grads, variables, slots.sharding_of(self.inner_optimizer), session)
-    before = getattr(_local, "averaged", False)
-    _local.averaged = True  # the inner optimizer receives averaged gradients
-    try:
+    with Patch(_local, "averaged", True):  # the inner optimizer receives averaged gradients
         _originals["apply_scaled"](self, grads, trainable_variables)
-    finally:
-        _local.averaged = before
 
 
 def _check_finite(self: _LossScaleOptimizer, grads: Sequence[Gradient | None]) -> Tensor:

@@ -6,17 +6,16 @@ scale, and apply the inner optimizer or only count the step.
 
 import importlib
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Tensor, Variable
-from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
 from smdistributed.modelparallel.tensorflow.optimizers import slots
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from smdistributed.modelparallel.tensorflow.session import RankSession
 
 _local = threading.local()
@@ -51,7 +50,7 @@ def _applying_together(
         if session.config.ddp:
             grads = average_gradients(grads, session)
         prepare(self.inner_optimizer, variables)
-        with _using_groups(slots.groups_of_others(session, None)):
+        with Patch(_local, "groups", slots.groups_of_others(session, None)):
             finite = self._loss_scale.update(grads)[1] if self.dynamic else tf.constant(True)
         return tf.cond(finite, _applied(self.inner_optimizer, grads, variables), _counted(self.inner_optimizer))
 
@@ -83,16 +82,6 @@ def _refuse_sharding(session: RankSession) -> None:
             "replicas: use mixed_bfloat16, which needs no loss scaling, or Keras 3, or set "
             "'shard_optimizer_state' to False"
         )
-
-
-@contextmanager
-def _using_groups(groups: Sequence[TensorGroup]) -> Generator[None]:
-    before = getattr(_local, "groups", ())
-    _local.groups = groups
-    try:
-        yield
-    finally:
-        _local.groups = before
 
 
 def _on_all_ranks(original: Callable[[Any], Any]) -> Callable[[Any], Any]:

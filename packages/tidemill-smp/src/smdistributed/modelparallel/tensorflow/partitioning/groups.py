@@ -178,7 +178,7 @@ def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
             consumers.add(target)
         uses[source, edge.tensor] = consumers, max(size, edge.bytes)
     links = {(joined[source], target) for (source, _), (targets, _) in uses.items() for target in targets}
-    ordered = _topological(place, links)
+    ordered = topological(place, links)
     revisits = len(ordered) < len(place)
     if revisits:
         ordered = sorted(place, key=place.__getitem__)
@@ -209,8 +209,13 @@ def _groups(graph: UnitGraph, joined: list[int], *, last: bool) -> Groups:
     )
 
 
-def _topological(place: dict[int, int], links: set[tuple[int, int]]) -> list[int]:
-    """Return Kahn's topological order, earliest place first, without groups on or after a cycle."""
+def topological(place: dict[int, int], links: set[tuple[int, int]]) -> list[int]:
+    """Return Kahn's topological order, earliest place first, without nodes on or after a cycle.
+
+    Args:
+        place: Node -> its place; of the nodes that may come next, the one with the first place does.
+        links: Pairs of a node and one that comes after it.
+    """
     targets: dict[int, list[int]] = {}
     waiting = dict.fromkeys(place, 0)
     for source, target in links:

@@ -5,10 +5,9 @@ before it begins the next; trace order follows the model's code; the narrow orde
 O((units + edges) log units), the narrow one O(units x width).
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
 
-from smdistributed.modelparallel.tensorflow.partitioning.groups import Groups
+from smdistributed.modelparallel.tensorflow.partitioning.groups import Groups, topological
 
 
 def orders(groups: Groups, *, few: bool) -> list[tuple[int, ...]]:
@@ -110,19 +109,4 @@ def _links(groups: Groups, cluster: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _quotient(groups: Groups, cluster: Sequence[int]) -> list[int]:
     """Return the clusters in a topological order."""
-    after: dict[int, list[int]] = {c: [] for c in cluster}
-    waiting = dict.fromkeys(after, 0)
-    for source, target in set(_links(groups, cluster)):
-        after[source].append(target)
-        waiting[target] += 1
-    ready = [c for c, inputs in waiting.items() if not inputs]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        here = heapq.heappop(ready)
-        order.append(here)
-        for there in after[here]:
-            waiting[there] -= 1
-            if not waiting[there]:
-                heapq.heappush(ready, there)
-    return order
+    return topological({c: c for c in cluster}, set(_links(groups, cluster)))

@@ -14,6 +14,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, S
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Tensor
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
 from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+from smdistributed.modelparallel.tensorflow.patch import Patch
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.saving.inputs import Inputs
 from smdistributed.modelparallel.tensorflow.session import current
@@ -111,12 +112,8 @@ def _one_endpoint(model: KerasModel) -> Generator[None]:
     if kind is None:
         yield
         return
-    original = vars(kind)[name]
-    setattr(kind, name, None)
-    try:
+    with Patch(kind, name, None):
         yield
-    finally:
-        setattr(kind, name, original)
 
 
 def _write_values(prefix: Path, room: Path, values: Values) -> None:

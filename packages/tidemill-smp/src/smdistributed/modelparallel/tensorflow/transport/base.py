@@ -1,11 +1,13 @@
-"""The interface between the engine and the transports."""
+"""The interface between the engine and the transports, and what these have in common."""
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
+import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
+from smdistributed.modelparallel.tensorflow.transport.messages import check_dtype
 
 
-class Transport(Protocol):
+class Transport(ABC):
     """Sends and receives tensors between two ranks, as ops of a graph.
 
     Both calls add one stateful op to the graph under construction. A message is identified by (peer, channel); messages
@@ -29,7 +31,14 @@ class Transport(Protocol):
             The `tf.Operation`, for control dependencies. It fails with `tf.errors.AbortedError` if the peer is lost
             (with `tf.errors.UnknownError` in the Python transport; `transport.errors.library_errors` converts either
             into an exception of this library).
+
+        Raises:
+            TypeError: If the dtype cannot be sent.
         """
+        tensor = tf.convert_to_tensor(tensor)
+        check_dtype(tensor.dtype)
+        with tf.device("CPU:0"):
+            return self._send(tensor, peer=peer, channel=channel, label=label)
 
     def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         """Add an op that waits for the next message of `channel` from `peer`.
@@ -44,8 +53,16 @@ class Transport(Protocol):
             A `tf.Tensor` of unknown static shape (the message contains the shape). The op fails with
             `tf.errors.AbortedError` if the peer is lost, and with `tf.errors.DeadlineExceededError` if nothing arrives
             within `hang_timeout_s`; both name the peer and `label`.
-        """
 
+        Raises:
+            TypeError: If the dtype cannot be sent.
+        """
+        dtype = tf.dtypes.as_dtype(dtype)
+        check_dtype(dtype)
+        with tf.device("CPU:0"):
+            return self._receive(dtype, peer=peer, channel=channel, label=label)
+
+    @abstractmethod
     def lose_all(self, why: str) -> None:
         """Fail all current and later operations, because a rank of the job was lost for the reason `why`.
 
@@ -53,12 +70,22 @@ class Transport(Protocol):
             why: A sentence for the error.
         """
 
+    @abstractmethod
     def waiting(self) -> str:
         """Describe the messages that this rank waits for; empty if none."""
 
+    @abstractmethod
     def flush(self, timeout_s: float) -> None:
         """Wait until queued messages are written to the sockets or their receivers are lost, at most `timeout_s`.
 
         Args:
             timeout_s: Longest wait in seconds.
         """
+
+    @abstractmethod
+    def _send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
+        """Add the op of `send`."""
+
+    @abstractmethod
+    def _receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
+        """Add the op of `receive`."""

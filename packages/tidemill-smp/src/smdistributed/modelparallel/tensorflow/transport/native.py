@@ -5,15 +5,14 @@ import os
 import socket
 from collections.abc import Callable
 
-import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
-from smdistributed.modelparallel.tensorflow.transport import messages
+from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.library import NativeLibrary
 
 _TEXT_BYTES = 1024
 
 
-class NativeTransport:
+class NativeTransport(Transport):
     """The fast `Transport`."""
 
     name = "native"
@@ -34,36 +33,11 @@ class NativeTransport:
             limit = ctypes.c_double(hang_timeout_s)
             self._functions.tidemill_smp_open(rank, descriptor, name_of(rank).encode(), limit)
 
-    def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
-        """See `Transport.send`.
+    def _send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
+        return self._ops.tidemill_smp_send(tensor=tensor, peer=peer, channel=channel, label=label)
 
-        Args:
-            tensor: Any shape.
-            peer: Rank of the receiver.
-            channel: Number of the channel.
-            label: What is sent, for errors.
-
-        Returns:
-            The op.
-
-        Raises:
-            TypeError: If the dtype cannot be sent.
-        """
-        tensor = tf.convert_to_tensor(tensor)
-        messages.check_dtype(tensor.dtype)
-        with tf.device("CPU:0"):
-            return self._ops.tidemill_smp_send(tensor=tensor, peer=peer, channel=channel, label=label)
-
-    def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
-        """See `Transport.receive`.
-
-        Returns:
-            A tensor of unknown shape.
-        """
-        dtype = tf.dtypes.as_dtype(dtype)
-        messages.check_dtype(dtype)
-        with tf.device("CPU:0"):
-            return self._ops.tidemill_smp_receive(T=dtype, peer=peer, channel=channel, label=label)
+    def _receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
+        return self._ops.tidemill_smp_receive(T=dtype, peer=peer, channel=channel, label=label)
 
     def lose_all(self, why: str) -> None:
         """See `Transport.lose_all`."""

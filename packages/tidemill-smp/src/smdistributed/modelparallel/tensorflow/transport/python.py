@@ -14,6 +14,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.ranks.messages import read_exactly
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
 from smdistributed.modelparallel.tensorflow.transport import messages
+from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.errors import DEADLOCK_MARK, END_MARK, LOST_MARK
 
 
@@ -75,7 +76,7 @@ class _Peer:
                 return
 
 
-class PythonTransport:
+class PythonTransport(Transport):
     """The `Transport` that needs no native library."""
 
     name = "python"
@@ -90,20 +91,7 @@ class PythonTransport:
             peer.start()
         os.register_at_fork(after_in_child=self._close_in_child)
 
-    def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
-        """See `Transport.send`.
-
-        Args:
-            tensor: Any shape.
-            peer: Rank of the receiver.
-            channel: Number of the channel.
-            label: What is sent, for errors.
-
-        Returns:
-            The op.
-        """
-        tensor = tf.convert_to_tensor(tensor)
-        messages.check_dtype(tensor.dtype)
+    def _send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
         number = tensor.dtype.as_datatype_enum
         connection = self._peers[peer]
 
@@ -117,17 +105,9 @@ class PythonTransport:
                 connection.outgoing.append((header, data))
                 connection.changed.notify_all()
 
-        with tf.device("CPU:0"):
-            return tf.numpy_function(queue, [tensor], [], name="smp_send")
+        return tf.numpy_function(queue, [tensor], [], name="smp_send")
 
-    def receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
-        """See `Transport.receive`.
-
-        Returns:
-            A tensor of unknown shape.
-        """
-        dtype = tf.dtypes.as_dtype(dtype)
-        messages.check_dtype(dtype)
+    def _receive(self, dtype: DType, *, peer: int, channel: int, label: str) -> Tensor:
         connection = self._peers[peer]
 
         def take() -> np.ndarray:
@@ -136,8 +116,7 @@ class PythonTransport:
                 raise TypeError(f"{connection.name} sent {array.dtype.name} where {dtype.name} was expected: {label}")
             return array
 
-        with tf.device("CPU:0"):
-            return tf.numpy_function(take, [], dtype, name="smp_receive")
+        return tf.numpy_function(take, [], dtype, name="smp_receive")
 
     def _close_in_child(self) -> None:
         # A child process is not a rank, and a connection that it keeps open would hide the exit of its parent.

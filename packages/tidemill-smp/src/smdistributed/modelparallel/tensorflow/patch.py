@@ -1,6 +1,7 @@
 """Reversible replacement of one attribute."""
 
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 _ABSENT: object = object()
@@ -8,10 +9,10 @@ _ABSENT: object = object()
 
 @dataclass
 class Patch:
-    """`target.name = new`, reversible."""
+    """`target.name = new`, until `undo`, or inside a ``with`` block."""
 
     target: Any
-    """A module or a class."""
+    """A module, a class, or the values of a thread."""
     name: str
     new: object
     _old: object = field(default=_ABSENT, init=False)
@@ -28,3 +29,11 @@ class Patch:
             delattr(self.target, self.name)
         else:
             setattr(self.target, self.name, self._old)
+
+    def __enter__(self) -> None:
+        self.apply()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.undo()
