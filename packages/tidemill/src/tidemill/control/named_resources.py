@@ -26,7 +26,11 @@ class NamedResources:
         self._clock = clock
 
     def record(self, kind: str, name: str) -> Record:
-        """Return a stored record; raises the error for what does not exist."""
+        """Return a stored record.
+
+        Raises:
+            AwsError: It does not exist; ResourceNotFound for most kinds.
+        """
         record = self._records.get(kind, name)
         if record is None:
             raise self._missing(kind, name)
@@ -91,7 +95,11 @@ def taken(record: Record) -> ValidationException:
 
 
 def existing(transaction: Transaction, kind: str, name: str) -> Record:
-    """Return a record of a kind in `TITLES` inside a transaction; raises ResourceNotFound."""
+    """Return a record inside a transaction.
+
+    Raises:
+        ResourceNotFound: It does not exist.
+    """
     record = transaction.get(kind, name)
     if record is None:
         raise missing(kind, name)

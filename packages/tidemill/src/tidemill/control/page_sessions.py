@@ -40,7 +40,6 @@ class StartedSession:
     """A session at its begin, the only time at which its secrets are known here.
 
     Attributes:
-        cookie: Value of the cookie.
         secret: What the page sends as a header.
         credential: The key as which it acts.
         read_only: Whether it may only read.
@@ -135,7 +134,6 @@ class PageSessions:
         """Return the key as which a session acts now; None unless both secrets are those of one live session.
 
         Args:
-            cookie: Value of the cookie.
             secret: Value of the header.
             over_tls: As for `start`.
         """

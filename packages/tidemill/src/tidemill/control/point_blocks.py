@@ -86,7 +86,6 @@ def points_of(
     """Yield the points of a series in the order in which they came.
 
     Args:
-        series: Name of the series.
         start_ms: Only points at or after this time, in milliseconds since the epoch. Default: all.
         end_ms: Only points before this time. Default: all.
     """
@@ -103,7 +102,6 @@ def delete_blocks(transaction: Transaction, series: str, spans: Sequence[BlockSp
 
     Args:
         transaction: The transaction, in which the caller removes them from its own record.
-        series: Name of the series.
     """
     for span in spans:
         transaction.delete(_KIND, _name(series, span.number))

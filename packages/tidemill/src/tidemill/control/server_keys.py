@@ -19,7 +19,6 @@ class ServerKeys:
     """Issues and renews the keys of model servers.
 
     Args:
-        credentials: Creates the keys.
         service_variables: Environment variables that point a server at this service.
     """
 

@@ -146,11 +146,7 @@ async def guarded(work: Awaitable[None], name: str, fail: Callable[[str], Awaita
 
 
 class JobDriver(ABC, Generic[J]):
-    """Runs one task for each job that has not ended.
-
-    Args:
-        jobs: The stored jobs.
-    """
+    """Runs one task for each job that has not ended."""
 
     def __init__(self, jobs: Jobs[J]) -> None:
         self._jobs = jobs

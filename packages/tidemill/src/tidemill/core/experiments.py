@@ -116,7 +116,6 @@ def with_points(statistics: Mapping[str, float] | None, points: Iterable[MetricP
 
     Args:
         statistics: Those so far, as in `TrialComponent.metrics`; None before the first point.
-        points: The new points.
     """
     found = dict(statistics or {})
     for point in points:

@@ -19,7 +19,6 @@ class Finding:
     Attributes:
         name: What was checked, e.g. ``isolation``.
         level: How severe it is.
-        text: What was found.
         remedy: What to do; empty if nothing needs to be done.
     """
 

@@ -16,7 +16,11 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> None:
-    """Raise the error of a call of `libc` that has returned another result than 0; ``what`` names the call."""
+    """Check the result of a call of `libc`; ``what`` names the call.
+
+    Raises:
+        OSError: The result is not 0.
+    """
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -47,7 +51,11 @@ def make_mounts_private() -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """Mount a file system."""
+    """Mount a file system.
+
+    Raises:
+        OSError: The kernel refuses it; the message names kind and target.
+    """
     result = libc.mount(source.encode(), os.fsencode(target), kind.encode(), flags, data.encode() or None)
     check(result, f"mount {kind} on {target}")
 

@@ -88,7 +88,6 @@ class ScalingActivity:
 
     Attributes:
         activity_id: Unique id.
-        description: What is done.
         cause: Why.
         begun_ms: Milliseconds since the epoch.
         status: ``InProgress``, ``Successful``, ``Failed``, ``Overridden`` (another update came between) or

@@ -55,7 +55,6 @@ def stream_directory(root: Path, group: str, stream: str) -> Path:
     Args:
         root: Directory of all logs.
         group: Name of the group.
-        stream: Name of the stream.
     """
     return group_directory(root, group) / _digest(stream)
 

@@ -20,7 +20,6 @@ class Access:
 
     Attributes:
         owner: The owner's keys.
-        credentials: All keys.
         denials: Keeps what was denied to the keys of jobs.
         roles: Policies by role name.
         iam_roles: The roles that the owner has created.

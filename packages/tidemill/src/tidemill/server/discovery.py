@@ -45,7 +45,6 @@ class ServiceRecord:
 
         Args:
             url: Address on this machine.
-            clock: Gives the time of the start.
             public_url: Address for other machines; empty without one.
         """
         own = ProcessId.own()

@@ -33,7 +33,6 @@ async def serve_until_signal(
     Args:
         sockets: Where it is served.
         limits: Limits of the HTTP server.
-        stop: Ends the service.
         started: Called when requests are answered.
         ending: Called after the signal, before the connections are drained.
         proxy: Open while requests are answered.

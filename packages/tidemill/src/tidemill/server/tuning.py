@@ -28,7 +28,6 @@ async def open_tuning(
     Args:
         stores: Stores the jobs.
         drivers: Run the trainings.
-        training: Creates the trainings.
         tags: Adds the tags of the tuning job to its trainings.
         metrics: The objectives, in the logs of the trainings.
         when_ended: Called with each tuning job that has ended.

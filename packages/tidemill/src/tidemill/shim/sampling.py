@@ -39,7 +39,6 @@ def sampled(directory: InstanceDirectory, task: SpecRecord, *, log: Log, clock: 
     Nothing of it can end the instance: what cannot be measured or stored is noted once in the log.
 
     Args:
-        task: The stored spec.
         log: Gets the notes.
         clock: Provides the time of the samples.
     """
@@ -82,7 +81,6 @@ class Sampler:
     """Samples an instance.
 
     Args:
-        task: The stored spec.
         clock: Provides the time of the samples.
         note: Logs a line.
         library: Name or path of NVML. Default: that of the driver.

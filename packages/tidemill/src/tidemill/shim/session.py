@@ -36,7 +36,6 @@ class InstanceSession:
     """One run of one instance, and the tools for it.
 
     Attributes:
-        task: The stored spec.
         sandbox: Runs the commands of the instance.
         report: Reports phases.
         log: Log stream of the instance.

@@ -81,9 +81,6 @@ class UploadOutcome:
 def synced(session: InstanceSession) -> Generator[UploadOutcome]:
     """Upload the directories of the spec during the block, and after it the files that changed since the last scan.
 
-    Args:
-        session: Session of the shim.
-
     Yields:
         What the caller says about the end of the script, and what it gets to know about the uploads.
     """

@@ -34,10 +34,6 @@ class Instances:
     async def start(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> None:
         """Launch an instance; if it was launched already, complete that launch.
 
-        Args:
-            endpoint: Endpoint of the instance.
-            variant: Variant of the instance.
-
         Raises:
             DataMissing: The model archive does not exist.
             LaunchError: The instance cannot be started.

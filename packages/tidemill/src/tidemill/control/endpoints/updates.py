@@ -17,7 +17,6 @@ def updated(endpoint: Endpoint, deployment: Deployment, *, config: Mapping[str, 
     """Begin an update.
 
     Args:
-        deployment: The deployment to start.
         config: The DeploymentConfig of this update; None keeps that of the last one.
 
     Returns:

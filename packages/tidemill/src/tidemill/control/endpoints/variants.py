@@ -106,7 +106,6 @@ def deployment_of(
 
     Args:
         config: The endpoint configuration.
-        model_of: Returns a model by its name.
         at_ms: The current time, in milliseconds since the epoch.
         limit_s: Time limit for starting its instances, in seconds; None for each variant's own limit.
     """

@@ -78,9 +78,6 @@ class TrialComponents(NamedResources):
     async def associate(self, name: str, trial: str) -> tuple[str, str]:
         """Associate a component with a trial; nothing changes if it is.
 
-        Args:
-            trial: Name of the trial.
-
         Returns:
             The ARNs of component and trial.
 
@@ -91,9 +88,6 @@ class TrialComponents(NamedResources):
 
     async def disassociate(self, name: str, trial: str) -> tuple[str, str]:
         """Remove the association of a component with a trial.
-
-        Args:
-            trial: Name of the trial.
 
         Returns:
             The ARNs of component and trial.
@@ -157,9 +151,6 @@ class TrialComponents(NamedResources):
 
 def associate(transaction: Transaction, name: str, trial: str) -> tuple[str, str]:
     """Associate a component with a trial inside a transaction; nothing changes if it is.
-
-    Args:
-        trial: Name of the trial.
 
     Returns:
         The ARNs of component and trial.

@@ -35,9 +35,6 @@ def begin_component(transaction: Transaction, job: _Job) -> None:
     With an ExperimentName alone, a trial is made for it. The component of the run that RunName names gets the job as a
     source.
 
-    Args:
-        transaction: The transaction that stores the job.
-
     Raises:
         ResourceNotFound: The experiment, trial or run does not exist.
         ValidationException: The trial belongs to another experiment.
@@ -64,7 +61,6 @@ def end_component(transaction: Transaction, job: _Job) -> None:
     """Complete the trial component of a job that has ended; nothing changes if somebody deleted the component.
 
     Args:
-        transaction: The transaction that stores the end of the job.
         job: The ended job.
     """
 

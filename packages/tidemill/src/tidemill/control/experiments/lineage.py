@@ -49,7 +49,6 @@ class Lineage(NamedResources):
         """Replace the name of an artifact, add properties and remove some.
 
         Args:
-            name: Its id.
             request: ``ArtifactName``, ``Properties``, ``PropertiesToRemove``.
             caller: ARN of the caller.
 
@@ -70,9 +69,6 @@ class Lineage(NamedResources):
 
     async def delete(self, name: str) -> str:
         """Delete an artifact without associations, and its tags.
-
-        Args:
-            name: Its id.
 
         Raises:
             ResourceNotFound: There is no such artifact.

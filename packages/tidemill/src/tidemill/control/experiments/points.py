@@ -23,7 +23,6 @@ class MetricPoints:
         """Add values to a component's metrics, in one commit.
 
         Args:
-            component: Name of the component.
             points: Names of metrics and values.
 
         Raises:

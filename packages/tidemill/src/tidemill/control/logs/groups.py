@@ -30,7 +30,6 @@ def owner_of(group: str, stream: str) -> tuple[str, str] | None:
 
     Args:
         group: Name of the group.
-        stream: Name of the stream.
     """
     if "/" not in stream:
         return None

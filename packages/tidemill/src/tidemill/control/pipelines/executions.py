@@ -101,7 +101,11 @@ class Executions:
         return record
 
     def get(self, arn: str) -> PipelineExecution:
-        """Return an execution; raises the errors of `record`."""
+        """Return an execution.
+
+        Raises:
+            ResourceNotFound: As for `record`.
+        """
         return PipelineExecution.from_document(self.record(arn).document)
 
     def find(self, name: str) -> PipelineExecution | None:

@@ -34,7 +34,6 @@ class StepRequests:
 
     Args:
         perform: Performs operations.
-        credentials: Finds the keys.
     """
 
     def __init__(self, perform: Perform, credentials: CredentialLookup, roles: Roles) -> None:

@@ -14,7 +14,6 @@ def reused_steps(
     """Return the steps whose results are reused.
 
     Args:
-        selected: Names of the selected steps.
         source: The execution whose results are reused; None if there is none.
 
     Raises:

@@ -89,7 +89,6 @@ class TrainingScalars:
     Args:
         records: Has the jobs.
         sources: Finds their event files.
-        readers: Read them.
         points_kept: Points of all jobs that are kept in memory, and of one job. Default: two million.
     """
 

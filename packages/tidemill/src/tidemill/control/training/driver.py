@@ -63,7 +63,6 @@ class TrainingDriver(JobDriver[S]):
     """Runs the accepted jobs of one kind, training or processing jobs.
 
     Args:
-        jobs: The stored jobs.
         planner: Creates the specs of instances.
         publisher: Stores the artifacts of ended jobs in S3.
         credentials: Issues the keys of a job.

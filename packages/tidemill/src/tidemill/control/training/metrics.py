@@ -45,11 +45,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class JobMetric:
-    """A metric that has points.
-
-    Attributes:
-        job: Name of the training job.
-    """
+    """A metric that has points."""
 
     job: str
     name: str
@@ -87,9 +83,6 @@ class TrainingMetrics:
 
     async def series(self, job_name: str) -> Sequence[tuple[str, int, Points]]:
         """Return all metrics of a job that have points: name, number of the instance from 1, and points so far.
-
-        Args:
-            job_name: Name of the training job.
 
         Raises:
             ResourceNotFound: There is no such job.

@@ -22,7 +22,11 @@ Curves = Mapping[str, Sequence[float]]
 
 
 def median_stops(job: TuningJob, curves: Curves) -> list[str]:
-    """Return the running trainings that are worse than the median of the completed ones at the same place."""
+    """Return the running trainings that are worse than the median of the completed ones at the same place.
+
+    Returns:
+        Names of trainings; none while too few have completed.
+    """
     sign = -1.0 if job.maximizes else 1.0
     completed = (curves.get(trial.name, ()) for trial in job.trials if trial.objective is not None)
     averages = [[total / number for number, total in enumerate(accumulate(each), start=1)] for each in completed]
@@ -42,6 +46,9 @@ def hyperband_stops(job: TuningJob, curves: Curves) -> list[str]:
 
     Trainings are assigned to the brackets in turn. Each bracket begins one rung above the one before; without
     MaxResource there is one.
+
+    Returns:
+        Names of trainings.
     """
     given = job.config.get("StrategyConfig", {}).get("HyperbandStrategyConfig", {})
     highest = given.get("MaxResource", math.inf)

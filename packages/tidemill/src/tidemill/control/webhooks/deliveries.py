@@ -66,7 +66,6 @@ class Deliveries:
     Args:
         webhooks: The receivers by name.
         outbox: Numbers the notices.
-        event_of: Makes the events.
         clock: Provides the time of signatures, and the age of notices.
         post: Sends a request. Default: by HTTP.
         pause_s: Returns the pause after a number of failures, in seconds.

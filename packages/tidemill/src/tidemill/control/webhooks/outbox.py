@@ -81,7 +81,6 @@ class Outbox:
         Args:
             transaction: That of the change.
             before: The record before the change; None for a new one.
-            after: The record as it is stored now.
         """
         kind = NAMES.get(after.kind)
         if kind is None or (before is not None and states(before) == states(after)):

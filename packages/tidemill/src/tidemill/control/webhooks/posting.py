@@ -25,7 +25,6 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
     Args:
         url: Address of the receiver.
         body: The document.
-        headers: Further headers.
 
     Raises:
         NotDelivered: There is no connection, or no answer in time.

@@ -131,12 +131,20 @@ Rows = Mapping[str, Row]
 
 
 def honored(*members: str) -> Rows:
-    """Return the rows of members that mean the same as on AWS."""
+    """Return the rows of members that mean the same as on AWS.
+
+    Args:
+        *members: Paths, e.g. ``Tags[].Key``.
+    """
     return same(Honored(), *members)
 
 
 def same(row: Row, *members: str) -> Rows:
-    """Return the rows of members that are all handled as ``row`` says."""
+    """Return the rows of members that are all handled as ``row`` says.
+
+    Args:
+        *members: Paths, e.g. ``Tags[].Key``.
+    """
     return dict.fromkeys(members, row)
 
 

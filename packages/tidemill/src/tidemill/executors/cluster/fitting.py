@@ -44,7 +44,6 @@ def too_few(shares: Sequence[MachineShare], machines: Sequence[MachineSize]) -> 
 
     Args:
         shares: The share of a machine that each instance takes.
-        machines: The machines of the cluster.
     """
     given: dict[int, int] = {}  # machine: instance
     placed = sum(_place(index, shares, machines, given, set()) for index in range(len(shares)))

@@ -64,7 +64,6 @@ class _BucketPolicies:
     Attributes:
         policies: By bucket.
         callers: ARN of the caller; behind it, of all who opened sessions on the way to it. A Deny for any holds.
-        facts: What is known of the request.
     """
 
     policies: Mapping[str, BucketPolicy]

@@ -75,7 +75,6 @@ class RequestFacts:
     """What is known of one request.
 
     Attributes:
-        sender: Who sends it.
         tags_of: Returns the tags of a resource of SageMaker by its kind and name; None if they cannot be looked up.
         rules: Finds KMS keys; None if there are none.
     """

@@ -16,12 +16,20 @@ Resource = Callable[[Members, str], str]
 
 
 def needs(action: str, *resources: Resource) -> Rule:
-    """Return the rule of an operation that needs an action on each of some resources."""
+    """Return the rule of an operation that needs an action on each of some resources.
+
+    Args:
+        action: For example ``kms:CreateAlias``.
+    """
     return lambda request, region: tuple(Permission(action, arn(request, region)) for arn in resources)
 
 
 def by_name(service: str, resource: Resource, *operations: str) -> dict[str, Rule]:
-    """Return the rules of operations that need the action of their name on a resource."""
+    """Return the rules of operations that need the action of their name on a resource.
+
+    Args:
+        service: Beginning of the actions, e.g. ``iam``.
+    """
     return {operation: needs(f"{service}:{operation}", resource) for operation in operations}
 
 

@@ -47,11 +47,7 @@ class JobResources:
 
 
 class JobOperations(Operations):
-    """List and describe jobs.
-
-    Args:
-        resources: What the operations read.
-    """
+    """List and describe jobs."""
 
     def __init__(self, resources: JobResources) -> None:
         self._from = resources

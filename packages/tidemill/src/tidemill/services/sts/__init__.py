@@ -18,11 +18,7 @@ _ROLE_S = 3600
 
 
 class StsService(Operations):
-    """Returns the caller's identity, and temporary keys with at most the caller's rights.
-
-    Args:
-        credentials: Makes the keys.
-    """
+    """Returns the caller's identity, and temporary keys with at most the caller's rights."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials

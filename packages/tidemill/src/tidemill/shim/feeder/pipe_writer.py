@@ -58,7 +58,6 @@ class PipeWriter:
 
     Args:
         fd: Write end of the FIFO, non-blocking. Closed by `close`.
-        cancellation: Ends all waits.
 
     Attributes:
         sent_bytes: Number of bytes written to the FIFO.

@@ -143,7 +143,6 @@ class Contents:
         """Return the row of an object with new content, modified now. The arguments are those of `publish`.
 
         Args:
-            content: The new content.
             attributes: Content type, metadata and the like.
             etag: Default: the content's own.
             publisher: The job that wrote the object. Default: none.

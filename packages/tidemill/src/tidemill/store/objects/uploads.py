@@ -50,7 +50,6 @@ class CompletedUpload:
     """The answer to CompleteMultipartUpload, the same for every repetition.
 
     Attributes:
-        etag: ETag of the object.
         checksums: Base64 checksums of the object, by member name.
         checksum_type: ``FULL_OBJECT`` or ``COMPOSITE``.
     """
@@ -132,7 +131,6 @@ class Uploads:
         """Store received content as a part; replace the part with the same number, if any.
 
         Args:
-            upload: The open upload.
             part_number: Number of the part; must be checked by `check_part_number` before.
             content: Content that the disk has received.
             checksums: Base64 checksums by member name.

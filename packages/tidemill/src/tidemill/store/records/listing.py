@@ -68,7 +68,6 @@ class Listing:
         """Return the rows of a page without a filter, and the key after which the next page continues.
 
         Args:
-            connection: Reads.
             after: The key after which the page begins; None at the beginning.
             columns: The columns of the rows: name, status and both times, and any others.
         """

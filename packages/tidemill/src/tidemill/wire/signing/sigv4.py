@@ -114,7 +114,6 @@ class Verifier:
 
         Args:
             claim: The result of ``claim``.
-            request: The same request.
             body: Its body as it was sent.
 
         Raises:
@@ -132,7 +131,6 @@ class Verifier:
 
         Args:
             claim: The result of ``claim``.
-            request: The same request.
             payload: Hash of the body in hexadecimal, or the keyword in its place.
             is_s3: Whether the path is signed by S3's rules.
 

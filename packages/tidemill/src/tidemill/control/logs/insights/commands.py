@@ -108,7 +108,6 @@ class InsightsQuery:
         """Read a query.
 
         Args:
-            query: Its text.
             limit: Most events in the result, if the query asks for no fewer.
 
         Raises:

@@ -29,7 +29,6 @@ class ExpressionParser:
     """Parses the expressions of one command.
 
     Args:
-        scanner: Reads the query.
         aggregates: Whether aggregations are allowed; `aggregations` then has those that were found.
     """
 
@@ -197,7 +196,6 @@ def string_value(scanner: QueryScanner, expected: str) -> str:
     """Read a string, and return its text.
 
     Args:
-        scanner: Reads the query.
         expected: What is expected there, for the error.
 
     Raises:

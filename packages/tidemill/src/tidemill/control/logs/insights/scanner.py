@@ -56,11 +56,7 @@ class QueryToken:
 
 
 class QueryScanner:
-    """Reads the tokens of a query one by one.
-
-    Args:
-        query: Its text.
-    """
+    """Reads the tokens of a query one by one."""
 
     def __init__(self, query: str) -> None:
         self.query = query
