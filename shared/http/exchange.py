@@ -246,12 +246,7 @@ class Exchange:
         try:  # in a thread, because the disk may have to be read
             sent = await asyncio.to_thread(_send_some, sock, file, offset, min(size_bytes, _FILE_BYTES))
         except BlockingIOError:
-            loop = asyncio.get_running_loop()
-            loop.add_writer(sock, self.notify)
-            try:
-                await self.changed()
-            finally:
-                loop.remove_writer(sock)
+            await self._room_in(sock)
             return 0
         except ConnectionError:
             await self._lose_client()
@@ -259,6 +254,17 @@ class Exchange:
         if not sent:
             raise OSError(f"{file.name} ended {size_bytes} bytes before the end of the slice that was to be sent")
         return sent
+
+    async def _room_in(self, sock: socket.socket) -> None:
+        """Wait until a socket takes data, unless the client has left meanwhile."""
+        if self.gone:  # the socket is open, because its descriptor is our own
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_writer(sock, self.notify)
+        try:
+            await self.changed()
+        finally:
+            loop.remove_writer(sock)
 
     async def _lose_client(self) -> None:
         """Disconnect, and wait until the connection knows it."""
