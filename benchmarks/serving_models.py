@@ -14,6 +14,7 @@ the same rows: 1 or 32 at once, on one thread or on TensorFlow's, whichever is b
 rounds; a ratio is the median of the ratios of the rounds, with its bootstrapped 95 % interval. The load generator runs
 on the same cores.
 
+All models with all contenders take some 25 minutes on two cores; ``--models`` and ``--peers`` measure a part.
 Models have random weights and are kept in the directory ``--cache`` (`served_models.py`).
 """
 
@@ -67,6 +68,7 @@ from tidemill_serving.engine import open_engine
 model = open_engine().load(Path(sys.argv[1]))
 signature = model.signatures["serving_default"]
 instances = json.loads(Path(sys.argv[2]).read_text())["instances"]
+warm = set()
 def column(name, spec, first, rows):
     chosen = [instances[(first + index) % len(instances)] for index in range(rows)]
     values = chosen if len(signature.inputs) == 1 else [each[name] for each in chosen]
@@ -83,7 +85,9 @@ def cpu_s():
 def measure(rows, pooled, seconds):
     firsts = range(len(instances)) if rows == 1 else (0,)
     runs = [[column(name, spec, first, rows) for name, spec in signature.inputs.items()] for first in firsts]
-    model.run(signature, runs[0], pooled=pooled)
+    if (rows, pooled) not in warm:
+        warm.add((rows, pooled))
+        model.run(signature, runs[0], pooled=pooled)
     times, begin, cpu = [], time.perf_counter(), cpu_s()
     while len(times) < len(runs) or time.perf_counter() - begin < seconds:
         start = time.perf_counter()
@@ -234,7 +238,8 @@ def measure(
     for contender in contenders:
         check(contender, name, document["instances"], np.array(document["expected"]))
         requests[contender.name] = contender.requests(name, document["instances"])
-        closed_loop(contender.started.port, requests[contender.name], connections=8, seconds=given.seconds, least=LEAST)
+        for connections in {8, *given.connections}:  # so that what adapts itself has adapted
+            closed_cell(contender, requests[contender.name], connections, given)
     callable_ = start_callable(cache / CASES[name] / "1", cache / f"{name}.json")
     ends.callback(end, callable_)
     findings = Findings(rate=given.rate or 0.0)
