@@ -84,7 +84,7 @@ class ServerProcess:
         assert self.process.stdout is not None
         for line in self.process.stdout:  # ends with the process
             self.log.append(line.rstrip("\n"))
-            if line.startswith("grpc.ready"):
+            if line.startswith("grpc.ready") and "unix:" not in line:
                 self.grpc_port = int(line.rpartition(":")[2])
             if line.startswith("server.ready"):
                 self.port = int(line.rpartition(":")[2])

@@ -40,6 +40,11 @@ def command_line() -> argparse.ArgumentParser:
     _add(parser, "--monitoring-config-file", type=Path, help=monitoring)
     grpc = "listen for gRPC on this port; 0 takes a free one (default: none, or the variable TIDEMILL_GRPC_PORT)"
     _add(parser, "--grpc-port", type=int, help=grpc)
+    _add(parser, "--grpc-socket-path", type=Path, help="listen for gRPC on this unix socket")
+    tls = "file with the certificate of gRPC and, for mutual TLS, the authorities of clients: an SSLConfig in text form"
+    _add(parser, "--ssl-config-file", type=Path, help=tls)
+    channel = "settings of gRPC's connections: name=value,name=value, by gRPC's names"
+    _add(parser, "--grpc-channel-arguments", default="", help=channel)
     _add_switch(parser, "--grpc-only", help="do not listen for REST, unless --port or --unix-socket is given")
     threads = "threads for calls of gRPC; small predict calls need none"
     _add(parser, "--grpc-max-threads", type=int, default=_GRPC_THREADS_PER_CPU * num_processors(), help=threads)

@@ -62,7 +62,7 @@ _LABELS_AHEAD = "labels may name versions that are not loaded"
 
 FLAGS = (
     Flag("port", _INTEGER, "8500", _HONORED, "port of gRPC; 0: none", "grpc-port"),
-    Flag("grpc_socket_path", _TEXT, "", _REFUSED, "gRPC listens on a port only: use --port"),
+    Flag("grpc_socket_path", _TEXT, "", _HONORED, "unix socket of gRPC, for this user only"),
     Flag("rest_api_port", _INTEGER, "0", _HONORED, "port of REST; 0: none", "port"),
     Flag("rest_api_num_threads", _INTEGER, "", _WITHOUT, "one event loop answers REST"),
     Flag("rest_api_timeout_in_ms", _INTEGER, "30000", _HONORED, "longest time from a request of REST to its answer"),
@@ -108,14 +108,14 @@ FLAGS = (
         "sessions are configured by the flags of parallelism only",
     ),
     Flag("use_alts_credentials", _SWITCH, "false", _REFUSED, "ALTS exists on Google's cloud only"),
-    Flag("ssl_config_file", _TEXT, "", _REFUSED, "gRPC has no TLS here: put a proxy with TLS before the port"),
+    Flag("ssl_config_file", _TEXT, "", _HONORED, "SSLConfig in text form: TLS and mutual TLS of gRPC"),
     Flag("platform_config_file", _TEXT, "", _REFUSED, "there is one platform, tensorflow: use the other flags"),
     Flag(
         *("per_process_gpu_memory_fraction", _NUMBER, "0", _REFUSED),
         "TensorFlow manages the GPU's memory: set TF_FORCE_GPU_ALLOW_GROWTH=true to share it",
     ),
     Flag("saved_model_tags", _TEXT, "serve", _REFUSED, "MetaGraphs with the tag serve are served: export one"),
-    Flag("grpc_channel_arguments", _TEXT, "", _WITHOUT, "connections of gRPC have fixed limits"),
+    Flag("grpc_channel_arguments", _TEXT, "", _HONORED, "limits of gRPC's connections, by gRPC's names"),
     Flag("grpc_max_threads", _INTEGER, "", _HONORED, "threads of gRPC; small calls of Predict need none"),
     Flag("enable_model_warmup", _SWITCH, "true", _HONORED, "replay `assets.extra/tf_serving_warmup_requests`"),
     Flag("num_request_iterations_for_warmup", _INTEGER, "1", _HONORED, "how often each of these requests is sent"),
@@ -264,8 +264,8 @@ def _check_together(given: Mapping[str, str]) -> None:
     ports = [given.get(name, _BY_NAME[name].default) for name in ("port", "rest_api_port")]
     if ports[0] == ports[1] != "0":
         raise FlagError(f"--port and --rest_api_port are both {ports[0]}: gRPC and REST need a port each")
-    if ports == ["0", "0"]:
-        raise FlagError("nowhere to listen: give --port for gRPC or --rest_api_port for REST")
+    if ports == ["0", "0"] and not given.get("grpc_socket_path"):
+        raise FlagError("nowhere to listen: give --port or --grpc_socket_path for gRPC, or --rest_api_port for REST")
 
 
 def usage() -> str:

@@ -11,6 +11,7 @@ from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.arguments import ENGINE_VARIABLE, command_line
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.batching import DEFAULT_MAX_ROWS
+from tidemill_serving.channel_arguments import ChannelArguments, read_channel_arguments
 from tidemill_serving.engine import Parallelism
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.pool import PoolSize
@@ -83,6 +84,9 @@ class ServerOptions:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one; None listens on the unix socket or for gRPC only.
         grpc_port: Port for gRPC clients; 0 takes a free one; None serves gRPC to the archive's code only.
+        grpc_socket: Unix socket for gRPC clients.
+        grpc_tls: File with an SSLConfig of TF Serving; None serves gRPC without TLS.
+        grpc_channel: Limits of gRPC's connections.
         grpc_threads: Number of threads for gRPC calls that are not small predict calls.
         profiler: Let gRPC clients of this machine record profiles, as files where they say.
         tensor_content: Answer gRPC Predict calls with ``tensor_content`` instead of typed values.
@@ -117,6 +121,9 @@ class ServerOptions:
     host: str = "127.0.0.1"
     port: int | None = None
     grpc_port: int | None = None
+    grpc_socket: Path | None = None
+    grpc_tls: Path | None = None
+    grpc_channel: ChannelArguments = field(default_factory=ChannelArguments)
     grpc_threads: int = 8
     profiler: bool = False
     tensor_content: bool = False
@@ -145,6 +152,11 @@ class ServerOptions:
     without_effect: Mapping[str, str] = field(default_factory=dict)
     archives: Path | None = None
 
+    @property
+    def listens_for_grpc(self) -> bool:
+        """Whether gRPC is served to clients, not only to the archive's code."""
+        return self.grpc_port is not None or self.grpc_socket is not None
+
 
 def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> ServerOptions:
     """Read the command line and the environment.
@@ -169,6 +181,9 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
         host=given.host,
         port=port,
         grpc_port=_grpc_port(given.grpc_port, environment),
+        grpc_socket=given.grpc_socket_path and given.grpc_socket_path.absolute(),
+        grpc_tls=_tls_file(given),
+        grpc_channel=read_channel_arguments(given.grpc_channel_arguments),
         grpc_threads=given.grpc_max_threads,
         profiler=given.enable_profiler,
         tensor_content=given.enable_serialization_as_tensor_content,
@@ -219,6 +234,16 @@ def _managed(given: argparse.Namespace, *, multi_model: bool) -> ManagedModels |
 
 def _absolute(base_path: str) -> str:
     return base_path if "://" in base_path else str(Path(base_path).absolute())
+
+
+def _tls_file(given: argparse.Namespace) -> Path | None:
+    file: Path | None = given.ssl_config_file
+    if file is not None and given.model_config_file is None and given.model_base_path is None:
+        raise StartFailed(
+            "--ssl-config-file: only with --model-base-path or --model-config-file; the code of an archive reaches the"
+            " models without TLS"
+        )
+    return file
 
 
 def _limits(given: argparse.Namespace) -> Limits:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.models import ModelVersion
+from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Servable
 from tidemill_serving.rest.native_library import load_native_json
 
@@ -47,6 +48,23 @@ def report_json() -> None:
         event("json.python", reason=json.dumps(library, ensure_ascii=False))
     else:
         event("json.native", source=library.source)
+
+
+def report_grpc(options: ServerOptions, *, port: int) -> None:
+    """Log where gRPC is served to clients, and which of its arguments have no effect.
+
+    Args:
+        port: The port of gRPC.
+    """
+    for name, reason in options.grpc_channel.without_effect:
+        event("grpc.argument_ignored", name=json.dumps(name), reason=json.dumps(reason))
+    tls = str(options.grpc_tls is not None).lower()
+    if options.grpc_socket is not None:
+        event("grpc.ready", tls=tls, address=f"unix:{options.grpc_socket}")
+        print_line(f"Running gRPC ModelServer at UNIX socket {options.grpc_socket} ...")
+    if options.grpc_port is not None:
+        event("grpc.ready", tls=tls, address=f"{options.host}:{port}")
+        print_line(f"Running gRPC ModelServer at {options.host}:{port} ...")
 
 
 def report_loaded(servable: Servable) -> None:

@@ -21,7 +21,7 @@ from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.report import (
     event,
-    print_line,
+    report_grpc,
     report_loaded,
     report_placement,
     report_schedule,
@@ -101,7 +101,7 @@ class Served:
         port = ModelPort(self.api.models_only, options=self._options, loop=asyncio.get_running_loop())
         await port.open()
         self._cleanup.push_async_callback(port.close)
-        self._ports = Ports(port.number, await self.open_grpc())
+        self._ports = Ports(port.number, await self.open_grpc(for_code=True))
         event("handler.ports", rest=self._ports.rest, grpc=self._ports.grpc)
         if code is None:
             self.api.ping_without_model = True
@@ -113,15 +113,16 @@ class Served:
         self._cleanup.push_async_callback(pool.close)
         self.api.handlers = pool
 
-    async def open_grpc(self) -> int:
-        """Serve gRPC; return its port."""
+    async def open_grpc(self, *, for_code: bool) -> int:
+        """Serve gRPC to clients and, if wanted, to user code; return its port, 0 if there is none."""
         reload = None if self._manager is None else self._manager.reload
         loop = asyncio.get_running_loop()
-        self._grpc = await open_grpc(self._registry, self._metrics, options=self._options, loop=loop, reload=reload)
-        if self._options.grpc_port is not None:
-            address = f"{self._options.host}:{self._grpc.port}"
-            event("grpc.ready", address=address)
-            print_line(f"Running gRPC ModelServer at {address} ...")
+        self._grpc = await open_grpc(
+            self._registry, self._metrics, options=self._options, loop=loop, reload=reload, for_code=for_code
+        )
+        if self._options.grpc_socket is not None:
+            self._cleanup.callback(self._options.grpc_socket.unlink, missing_ok=True)
+        report_grpc(self._options, port=self._grpc.port)
         return self._grpc.port
 
     async def drain_grpc(self) -> bool:

@@ -71,8 +71,8 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
             limits = replace(limits, answer_timeout_s=timeout_s + _ANSWER_MARGIN_S)
             if not await _unless_stopped(served.open_ports(code), stop):
                 return 0
-        elif options.grpc_port is not None:
-            await served.open_grpc()
+        elif options.listens_for_grpc:
+            await served.open_grpc(for_code=False)
         listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
         # Not after versions that are loaded later: it would remove pages that current requests use.
@@ -146,8 +146,8 @@ async def _listen(listener: Listener, options: ServerOptions, cleanup: contextli
         addresses.append(f"http://{address}")
         await listener.open(sock)
         print_line(f"Exporting HTTP/REST API at:{address} ...")
-    if not addresses and options.grpc_port is None:
-        raise StartFailed("nowhere to listen: give --unix-socket, --port or --grpc-port")
+    if not addresses and not options.listens_for_grpc:
+        raise StartFailed("nowhere to listen: give --unix-socket, --port, --grpc-port or --grpc-socket-path")
     return addresses
 
 

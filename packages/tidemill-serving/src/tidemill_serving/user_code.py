@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidemill_serving._shared.http.listener import Listener
@@ -83,20 +83,32 @@ async def open_grpc(
     options: ServerOptions,
     loop: asyncio.AbstractEventLoop,
     reload: "Reload | None",
+    for_code: bool,
 ) -> "GrpcServer":
-    """Serve the models by gRPC on the configured port, else on a loopback port for handlers.
+    """Serve the models by gRPC on the configured port and socket and, if wanted, on a loopback port for handlers.
 
     Raises:
-        StartFailed: No port is free.
+        StartFailed: No port is free, or the certificate cannot be used.
     """
     # Imported here: unused by endpoints that have neither code nor gRPC clients.
-    from tidemill_serving.grpc_api.server import GrpcServer, GrpcSettings
+    from tidemill_serving.grpc_api.server import GrpcServer
+    from tidemill_serving.grpc_api.settings import GrpcSettings
+    from tidemill_serving.tls import read_tls
 
+    channel, limits = options.grpc_channel, options.limits
+    limits = replace(
+        limits,
+        body_bytes=limits.body_bytes if channel.receive_bytes is None else channel.receive_bytes,
+        head_bytes=channel.head_bytes or limits.head_bytes,
+    )
     settings = GrpcSettings(
         host=options.host if options.grpc_port is not None else _LOOPBACK,
-        ports=_grpc_ports(options),
+        ports=_grpc_ports(options, for_code=for_code),
         threads=options.grpc_threads,
-        limits=options.limits,
+        limits=limits,
+        socket_path=options.grpc_socket,
+        tls=None if options.grpc_tls is None else read_tls(options.grpc_tls),
+        channel=channel,
         as_content=options.tensor_content,
         profiler=options.profiler,
     )
@@ -105,9 +117,11 @@ async def open_grpc(
     return server
 
 
-def _grpc_ports(options: ServerOptions) -> range | tuple[int, ...]:
+def _grpc_ports(options: ServerOptions, *, for_code: bool) -> range | tuple[int, ...]:
     if options.grpc_port is not None:
         return (options.grpc_port,)
+    if not for_code:
+        return ()
     return (0,) if options.safe_ports is None else range(options.safe_ports[0], options.safe_ports[1] + 1)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from frames_of_clients import GOAWAY, PREFACE, SETTINGS, Frame, frame, split
 
 from tidemill_serving._shared.http.limits import Limits
+from tidemill_serving.channel_arguments import read_channel_arguments
 from tidemill_serving.grpc_api.call import Call, StreamedMethod
 from tidemill_serving.grpc_api.connection import GrpcConnection
 from tidemill_serving.grpc_api.traffic import GrpcTraffic
@@ -67,6 +68,9 @@ class Transport:
         assert self.is_open
         self.written += data
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         pass
 
@@ -91,13 +95,16 @@ class Peer:
         waits: bool = False,
         clock: Clock | None = None,
         streamed: Mapping[bytes, StreamedMethod] | None = None,
+        arguments: str = "",
         **limits: Any,
     ) -> None:
         self.clock = clock or Clock()
         self.calls: list[Call] = []
         self.waits = waits
         loop: Any = self.clock
-        self.traffic = GrpcTraffic(loop, Limits(**limits), self.on_call, streamed or {})
+        self.traffic = GrpcTraffic(
+            loop, Limits(**limits), self.on_call, streamed or {}, read_channel_arguments(arguments)
+        )
         self.transport = Transport()
         self.connection = GrpcConnection(self.traffic)
         transport: Any = self.transport

@@ -69,8 +69,11 @@ def split(data: bytes) -> Iterator[Frame]:
 class RawClient:
     """A connection on which the greeting was exchanged."""
 
-    def __init__(self, port: int, *, settings: bytes = b"", greet: bool = True) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+    def __init__(
+        self, port: int, *, settings: bytes = b"", greet: bool = True, sock: socket.socket | None = None
+    ) -> None:
+        self.socket = sock or socket.create_connection(("127.0.0.1", port))
+        self.socket.settimeout(DEADLINE_S)
         self.file = self.socket.makefile("rb")
         self.decoder = Decoder()
         if greet:

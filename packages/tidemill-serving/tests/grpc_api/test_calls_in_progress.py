@@ -7,7 +7,8 @@ from frames_of_clients import RST_STREAM, RawClient, block, frame, number, prefi
 from tensorflow_serving.apis import get_model_metadata_pb2
 
 from tidemill_serving.errors import Code, not_found
-from tidemill_serving.grpc_api.server import GrpcServer, GrpcSettings
+from tidemill_serving.grpc_api.server import GrpcServer
+from tidemill_serving.grpc_api.settings import GrpcSettings
 from tidemill_serving.messages.definitions import forget_hollow_package
 from tidemill_serving.metrics import Metrics
 from tidemill_serving.registry import Registry, Servable

@@ -3,6 +3,7 @@
 The random frames take ``FUZZ_S`` seconds, as those of test_hostile_calls.py.
 """
 
+import math
 import os
 import random
 import time
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 from connection_in_memory import GREETING, Clock, Echo, Peer, Transport
 from frames_of_clients import (
+    ACK,
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -32,12 +34,13 @@ from frames_of_clients import (
 )
 from hpack import Decoder
 
-from tidemill_serving.errors import Code
+from tidemill_serving.channel_arguments import ChannelArguments, read_channel_arguments
+from tidemill_serving.errors import Code, StartFailed
 from tidemill_serving.grpc_api.connection import GrpcConnection
 from tidemill_serving.grpc_api.streaming import StreamedCalls
-from tidemill_serving.grpc_api.traffic import IDLE_S
 
 FUZZ_S = float(os.environ.get("FUZZ_S", "2"))
+IDLE_S = ChannelArguments().idle_s
 INTERNAL_ERROR = 2
 OPEN = frame(HEADERS, END_HEADERS, 1, block())
 
@@ -204,6 +207,65 @@ def for_a_while() -> Iterator[int]:
     while turn < 200 or time.monotonic() < end:
         yield turn
         turn += 1
+
+
+def test_a_connection_ends_at_its_age_when_its_calls_have_ended() -> None:
+    age = "grpc.max_connection_age_ms=60000"
+    for grace, ends in (("", False), (",grpc.max_connection_age_grace_ms=10000", True)):
+        peer = Peer(waits=True, arguments=age + grace)
+        peer.send(GREETING + OPEN + frame(DATA, END_STREAM, 1, prefixed(b"a")))
+        peer.wait(59)
+        assert peer.codes == []
+        peer.wait(5)
+        assert peer.codes == [0, 0], "announced, and ended"
+        peer.wait(20)
+        assert peer.transport.is_open is not ends
+        if not ends:
+            peer.calls[0].answer(b"b")
+            peer.clock.turn()
+            assert not peer.transport.is_open
+        peer.lose()
+
+
+def test_a_silent_client_has_to_answer_pings_while_it_has_calls() -> None:
+    arguments = "grpc.keepalive_time_ms=30000,grpc.keepalive_timeout_ms=5000"
+    peer = Peer(waits=True, arguments=arguments)
+    peer.send(GREETING)
+    peer.wait(100)
+    assert not any(each.kind == PING for each in peer.frames)
+    peer.send(OPEN + frame(DATA, END_STREAM, 1, prefixed(b"a")))
+    peer.wait(31)
+    (ping,) = (each for each in peer.frames if each.kind == PING)
+    peer.send(frame(PING, ACK, 0, ping.payload))
+    peer.wait(29)
+    assert peer.transport.is_open
+    peer.wait(8)
+    assert not peer.transport.is_open
+    peer.lose()
+    for more, is_open in (("", True), (",grpc.keepalive_permit_without_calls=1", False)):
+        peer = Peer(arguments=arguments + more)
+        peer.send(GREETING)
+        peer.wait(40)
+        assert peer.transport.is_open is is_open
+
+
+def test_the_arguments_of_channels_are_those_of_grpc() -> None:
+    text = "grpc.max_receive_message_length=-1,grpc.keepalive_time_ms=2147483647,grpc.default_compression_level=1"
+    made = read_channel_arguments(text + ", grpc.max_metadata_size=9000,grpc.max_connection_idle_ms=1500,")
+    assert (made.receive_bytes, made.keepalive_s, made.compression) == (2**31 - 1, math.inf, b"gzip")
+    assert (made.head_bytes, made.idle_s) == (9000, 1.5)
+    assert {name for name, _ in read_channel_arguments("a=1,grpc.so_reuseport=x").without_effect} == {
+        "a",
+        "grpc.so_reuseport",
+    }
+    for wrong in (
+        "none",
+        "grpc.max_concurrent_streams=0",
+        "grpc.default_compression_algorithm=9",
+        "grpc.keepalive_time_ms=x",
+    ):
+        with pytest.raises(StartFailed, match="--grpc-channel-arguments: '" + wrong):
+            read_channel_arguments(wrong)
 
 
 def test_no_frames_cause_a_defect_or_leave_state_behind(capsys: pytest.CaptureFixture[str]) -> None:

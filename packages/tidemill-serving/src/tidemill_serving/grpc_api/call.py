@@ -17,6 +17,9 @@ _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS_S = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _ENCODINGS = (b"gzip", b"deflate")
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
+_WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+_LEAST_COMPRESSED_BYTES = 1024
+_FASTEST = 1
 _MAX_DETAIL_BYTES = 2048  # escaping may triple the size, and clients refuse trailers above 8 KiB
 
 
@@ -223,6 +226,25 @@ class Call:
             message: The serialized message.
         """
         self.connection.send_answer(self, message)
+
+    def compressed(self, message: bytes, *, default: bytes) -> bytes:
+        """Return the message as the answer has it: compressed as the client compresses, if the client accepts that.
+
+        Args:
+            message: The serialized message.
+            default: Compression for clients that do not compress; empty without.
+        """
+        encoding = self.head.encoding if self.head.encoding in _ENCODINGS else default
+        if not encoding or len(message) < _LEAST_COMPRESSED_BYTES:
+            return message
+        if encoding not in [each.strip() for each in self.head.accepted.split(b",")]:
+            return message
+        compressor = zlib.compressobj(_FASTEST, wbits=_WINDOW_BITS[encoding])
+        small = compressor.compress(message) + compressor.flush()
+        if len(small) >= len(message):
+            return message
+        self.compression = encoding
+        return small
 
     def send(self, message: bytes) -> None:
         """Send one message of a streamed answer. No effect if the call is over. Must be called on the event loop.

@@ -21,7 +21,7 @@ from tidemill_serving.grpc_api import frames
 from tidemill_serving.grpc_api.call import PREFIX_BYTES, Call, Head, head_of, too_large
 from tidemill_serving.grpc_api.frames import Http2Error
 from tidemill_serving.grpc_api.sending import Sender
-from tidemill_serving.grpc_api.traffic import IDLE_S, STREAMS, GrpcTraffic
+from tidemill_serving.grpc_api.traffic import GrpcTraffic
 
 _CALL_WINDOW = 2**20
 _WINDOW = 2**24
@@ -30,6 +30,8 @@ _SPARE_PER_CALL, _SPARE_PER_DATA, _SPARE_PER_S = 8, 2, 1000
 _RESET_COST = 10  # more than a call earns, so that calls reset at once are not free
 _KNOWN_HEADS = 64
 _LAST_CALLS = b"lastcall"  # a PING whose answer shows that the client has read the GOAWAY before it
+_KEEPALIVE = b"keepaliv"
+_ANNOUNCED_S = 1.0  # time that a client has to acknowledge that its connection ends
 
 
 class GrpcConnection(asyncio.Protocol):
@@ -76,14 +78,16 @@ class GrpcConnection(asyncio.Protocol):
         """
         self._transport = cast("asyncio.Transport", transport)
         self._sender = Sender(self._transport, loop=self._loop, answered=self._answered, sent=self._sent)
-        self._used_s = self._advanced_s = self._loop.time()
+        self._used_s = self._advanced_s = self._began_s = self._loop.time()
+        self._announced_s: float | None = None
+        self._pinged, self._pinged_s = False, 0.0
         if len(self._traffic.connections) >= self._traffic.limits.connections:
             self._transport.abort()
             return
         self._traffic.connections.add(self)
         self._traffic.ended.clear()
         offered = {
-            frames.MAX_CONCURRENT_STREAMS: STREAMS,
+            frames.MAX_CONCURRENT_STREAMS: self._traffic.arguments.streams,
             frames.INITIAL_WINDOW_SIZE: _CALL_WINDOW,
             frames.MAX_HEADER_LIST_SIZE: self._traffic.limits.head_bytes,
         }
@@ -231,10 +235,37 @@ class GrpcConnection(asyncio.Protocol):
                 self.abort()
         elif (self._buffer or self._opened) and now_s - self._advanced_s > limits.slow_window_s:
             self._end(frames.ENHANCE_YOUR_CALM)
-        elif not self._calls and now_s - self._used_s > IDLE_S:
+        elif not self._calls and now_s - self._used_s > self._traffic.arguments.idle_s:
             self.stop()
         else:
             self._refuse_slow(now_s)
+            self._end_old(now_s)
+            self._keep_alive(now_s)
+
+    def _end_old(self, now_s: float) -> None:
+        arguments = self._traffic.arguments
+        if now_s - self._began_s < arguments.age_s:
+            return
+        if self._announced_s is None:
+            self._announced_s = now_s
+            self.announce_end()
+        elif now_s - self._announced_s > arguments.age_grace_s:
+            self.abort()
+        elif now_s - self._announced_s > _ANNOUNCED_S:
+            self.stop()
+
+    def _keep_alive(self, now_s: float) -> None:
+        """Ping a silent client; close its connection if it does not answer."""
+        arguments = self._traffic.arguments
+        silent_s = now_s - self._advanced_s
+        if silent_s < arguments.keepalive_s or not (self._calls or arguments.keepalive_without_calls):
+            self._pinged = False
+        elif not self._pinged:
+            self._pinged = True
+            self._pinged_s = now_s
+            self._sender.put(frames.frame(frames.PING, 0, 0, _KEEPALIVE))
+        elif now_s - self._pinged_s > arguments.keepalive_timeout_s:
+            self.abort()
 
     # --- frames ---------------------------------------------------------------------------------------------------
 
@@ -357,7 +388,7 @@ class GrpcConnection(asyncio.Protocol):
             self._spend(1)
             return
         self._last_stream = stream
-        if len(self._calls) >= STREAMS:
+        if len(self._calls) >= self._traffic.arguments.streams:
             self._spend(_RESET_COST)
             self._sender.put(frames.number_frame(frames.RST_STREAM, stream, frames.REFUSED_STREAM))
             return
@@ -539,7 +570,10 @@ class GrpcConnection(asyncio.Protocol):
         self._used_s = self._loop.time()
         self._buffer = self._block = b""
         self._sender.flush()
-        self._transport.write_eof()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:  # TLS, whose end is a message of its own
+            self._transport.close()
 
     def _close(self) -> None:
         self._closing = True

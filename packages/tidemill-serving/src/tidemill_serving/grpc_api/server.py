@@ -10,21 +10,20 @@ import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
-from tidemill_serving._shared.http.limits import Limits
 from tidemill_serving.batching import Job
 from tidemill_serving.engine import Array
 from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.grpc_api.call import TOO_LATE, Call, status_of
 from tidemill_serving.grpc_api.health import WATCH_PATH, Health
-from tidemill_serving.grpc_api.listener import GrpcListener, bind_first
+from tidemill_serving.grpc_api.listener import GrpcListener, bind_all
 from tidemill_serving.grpc_api.lookup import parsed, target
 from tidemill_serving.grpc_api.methods import PREDICT_PATH, Answer, Reload, UnaryMethods
 from tidemill_serving.grpc_api.prediction import Prepared, num_values, prepare, respond
 from tidemill_serving.grpc_api.profiler import PROFILE_PATH, REMOTE, Profiler
 from tidemill_serving.grpc_api.reflection import REFLECTION_PATHS, Reflection
 from tidemill_serving.grpc_api.refusals import why_unimplemented
+from tidemill_serving.grpc_api.settings import GrpcSettings
 from tidemill_serving.grpc_api.streaming import StreamedCalls
 from tidemill_serving.grpc_api.traffic import GrpcTraffic
 from tidemill_serving.messages.definitions import messages
@@ -38,31 +37,6 @@ _HERE_VALUES = 16_384
 _CLOCK_S = 0.001  # how finely the event loop's clock counts: less time than this is none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GrpcSettings:
-    """Settings of the gRPC server.
-
-    Attributes:
-        host: Address to listen on.
-        ports: Ports to try, in order; 0 means any free port.
-        threads: Number of threads for calls that are not small predict calls.
-        waiting: Maximum number of further calls in progress. Calls beyond it are answered UNAVAILABLE.
-        limits: Limits of connections, headers and messages.
-        timeout_s: Maximum duration of a call in seconds, even if the call's own deadline is later.
-        as_content: Answer Predict with ``tensor_content`` instead of typed values.
-        profiler: Whether clients of this machine may record profiles.
-    """
-
-    host: str = "127.0.0.1"
-    ports: range | tuple[int, ...] = (0,)
-    threads: int = 8
-    waiting: int = 1024
-    limits: Limits = field(default_factory=Limits)
-    timeout_s: float = 300.0
-    as_content: bool = False
-    profiler: bool = False
-
-
 class GrpcServer:
     """Serves a registry's models over gRPC.
 
@@ -73,7 +47,7 @@ class GrpcServer:
         reload: Answers HandleReloadConfigRequest; None refuses such requests.
 
     Raises:
-        StartFailed: None of the ports is free.
+        StartFailed: None of the ports is free, or the path of the unix socket cannot be used.
     """
 
     def __init__(
@@ -103,13 +77,14 @@ class GrpcServer:
         self._streams = StreamedCalls(loop, dialogs)
         registry.watchers.append(self._streams.wake)
         streamed = dict.fromkeys(dialogs, self._streams)
-        self._listener = GrpcListener(GrpcTraffic(loop, settings.limits, self._on_call, streamed))
-        self._sock = bind_first(settings.host, settings.ports)
-        self.port = int(self._sock.getsockname()[1])
+        traffic = GrpcTraffic(loop, settings.limits, self._on_call, streamed, settings.channel)
+        self._listener = GrpcListener(traffic)
+        self.port, self._socks = bind_all(settings.host, settings.ports, settings.socket_path)
 
     async def start(self) -> None:
         """Start accepting calls."""
-        await self._listener.open(self._sock)
+        for sock in self._socks:
+            await self._listener.open(sock, tls=self._settings.tls)
 
     async def drain(self, *, timeout_s: float) -> bool:
         """Refuse new calls and wait for calls in progress; return whether all of them ended in time.
@@ -207,7 +182,7 @@ class GrpcServer:
             self._in_thread(call, answer)
             return
         try:
-            call.answer(answer())
+            call.answer(self._packed(call, answer()))
         except Exception as error:  # noqa: BLE001  # as above
             self._fail(call, error, None, begin_s)
 
@@ -230,7 +205,7 @@ class GrpcServer:
         answer: bytes | RequestError = b""
         try:
             if not call.is_over:
-                answer = work()
+                answer = self._packed(call, work())
         except Exception as error:  # noqa: BLE001  # as above
             answer = status_of(error)
         with suppress(RuntimeError):  # the event loop is closed
@@ -249,6 +224,18 @@ class GrpcServer:
             raise TimeoutError
         message = call.message(limit_bytes=self._settings.limits.body_bytes)
         return bytes(method(message, left_s).SerializeToString())
+
+    def _packed(self, call: Call, message: bytes) -> bytes:
+        """Return an answer as it is sent.
+
+        Raises:
+            RequestError: It is larger than answers may be.
+        """
+        channel = self._settings.channel
+        if len(message) > channel.send_bytes:
+            text = f"Sent message larger than max ({len(message)} vs. {channel.send_bytes})"
+            raise RequestError(Code.RESOURCE_EXHAUSTED, text)
+        return call.compressed(message, default=channel.compression)
 
     def _left_s(self, call: Call) -> float:
         """Return the time until a call's deadline, in seconds."""

@@ -6,12 +6,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidemill_serving._shared.http.limits import Limits
+from tidemill_serving.channel_arguments import ChannelArguments
 from tidemill_serving.grpc_api.call import Call, StreamedMethod
-
-STREAMS = 1000
-"""Maximum number of concurrent calls of one connection. Further calls are refused, and clients send them again."""
-IDLE_S = 1800.0
-"""Time in seconds after which a connection without a call is closed. Clients reconnect for their next call."""
 
 
 class OpenConnection(Protocol):
@@ -47,6 +43,7 @@ class GrpcTraffic:
         limits: Limits of the HTTP/1.1 server that also apply here: sizes of heads and bodies, slow peers, connections.
         on_call: Called with each complete call, except those of streamed methods.
         streamed: Methods that read or send streams, by path.
+        arguments: Limits that only gRPC has.
         buffered_bytes: Bytes of all messages in memory, received or still to be sent.
         ended: Set while there is no connection.
     """
@@ -55,6 +52,7 @@ class GrpcTraffic:
     limits: Limits
     on_call: Callable[[Call], None]
     streamed: Mapping[bytes, StreamedMethod] = field(default_factory=dict)
+    arguments: ChannelArguments = field(default_factory=ChannelArguments)
     connections: set[OpenConnection] = field(default_factory=set)
     buffered_bytes: int = 0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
