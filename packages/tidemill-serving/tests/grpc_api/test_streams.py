@@ -158,7 +158,7 @@ def test_streams_above_the_limit_are_refused_until_others_end() -> None:
     assert first.streams.num_open == MOST_STREAMS
     second.send(GREETING + first.open() + frame(DATA, 0, 1, prefixed(b"a")))
     (refused,) = (dict(Decoder().decode(each.payload)) for each in second.frames if each.kind == HEADERS)
-    assert refused["grpc-status"] == str(Code.RESOURCE_EXHAUSTED.number)
+    assert refused["grpc-status"] == str(Code.UNAVAILABLE.number)
     first.send(frame(RST_STREAM, 0, 1, number(CANCEL)))
     second.send(first.open(3) + frame(DATA, 0, 3, prefixed(b"b")))
     assert [each.payload for each in second.frames if each.kind == DATA] == [prefixed(b"b")]

@@ -109,7 +109,7 @@ class StreamedCalls:
         elif self._closed:
             call.fail(Code.UNAVAILABLE, _STOPPING)
         elif len(self._open) >= _MOST_CALLS:
-            call.fail(Code.RESOURCE_EXHAUSTED, f"{_MOST_CALLS} streams are open; try again later")
+            call.fail(Code.UNAVAILABLE, f"{_MOST_CALLS} streams are open; try again later")
         else:
             timer = None
             if head.timeout_s is not None:
