@@ -64,14 +64,14 @@ class AsyncInferenceConfig:
 def async_request(config: Any, session: Session, *, endpoint_name: str) -> Any:
     """Return the request member of a configuration of this SDK or of AWS's, completed with the default prefixes.
 
-    A mapping is already that member, and is returned unchanged.
+    A mapping is already that member, and is returned unchanged, and so is None.
 
     Args:
-        config: A configuration, or a mapping.
+        config: A configuration, a mapping, or None.
         session: Session for the default bucket.
         endpoint_name: Part of the default prefixes.
     """
-    if isinstance(config, Mapping):
+    if config is None or isinstance(config, Mapping):
         return config
     convert = config.to_request if isinstance(config, AsyncInferenceConfig) else config._to_request_dict
     request = convert()

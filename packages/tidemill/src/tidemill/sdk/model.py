@@ -209,9 +209,7 @@ class Model:
         name = self._endpoint_name(endpoint_name, update_endpoint, instance_type)
         model_name = self.create(instance_type, tags=tags)
         serverless = serverless_request(serverless_inference_config)
-        later = None
-        if async_inference_config is not None:
-            later = async_request(async_inference_config, self.sagemaker_session, endpoint_name=name)
+        later = async_request(async_inference_config, self.sagemaker_session, endpoint_name=name)
         variant = production_variant(
             model_name,
             instance_type,
