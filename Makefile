@@ -190,6 +190,11 @@ matrix-serving: SERVING_FUZZ_S := 60
 matrix-serving: fuzz-serving ## 200 swaps of a version under load, and requests fuzzed for five minutes
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-serving/tests
 
+matrix-models: $(TF_ENV)/ready ## 40 models of Keras and others, and of TensorFlow 1.15, 2.4, 2.12 and 2.15, compared with Python's answers (half an hour)
+	@pythons=; for version in 1.15 2.4 2.12 2.15; do \
+	  place=$$($(BIN)/tidemill environments build tf-$$version --json | sed -n 's/.*"path": "\(.*\)".*/\1/p') && pythons="$$pythons $$place/bin/python" || exit 1; \
+	done; $(IN_JOB) packages/tidemill-serving/tests/others/run_others.py $$pythons
+
 sanitize-smp sanitize-horovod sanitize-serving: sanitize-%: $(TF_ENV)/ready ## their native code under sanitizers: stress (SANITIZE_S=10), then tests
 	$(IN_JOB) packages/tidemill-$*/tests/run_sanitized.py $(or $(SANITIZE_S),10)
 

@@ -35,6 +35,8 @@ for name, function in (("serve", model.call), ("train", train)):
 archive.write_out("saved", verbose=False)
 model.save("model.keras")
 model.save("model.h5")
+with open("model.tflite", "wb") as file:
+    file.write(tf.lite.TFLiteConverter.from_saved_model("saved", signature_keys=["serving_default"]).convert())
 """
 INFERENCE = """
 import time
@@ -158,8 +160,10 @@ def test_a_request_under_way_at_ctrl_c_is_answered_by_the_archives_own_code(
     assert sum("handler.loaded" in line for line in serving.lines) == 1, "the variable reached the server"
 
 
-@pytest.mark.parametrize("name", ["model.keras", pytest.param("model.h5", marks=pytest.mark.matrix)])
-def test_a_keras_file_is_exported_and_served(serve: Callable[..., Serving], models: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["model.keras", "model.tflite", pytest.param("model.h5", marks=pytest.mark.matrix)])
+def test_a_keras_file_is_exported_and_one_of_tensorflow_lite_served(
+    serve: Callable[..., Serving], models: Path, name: str
+) -> None:
     serving = serve(models / name, "--port", "0")
     assert "[3.0]" in serving.ask("[1, 2]")
     assert serving.interrupt() == 0

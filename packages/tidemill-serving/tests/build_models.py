@@ -9,7 +9,16 @@ import tensorflow as tf
 
 from exported_models import save_exported
 from kept_models import save_kept_models
+from lite_models import save_lite_models
+from others.current_models import MODELS
+from others.recording import save_all
 from typed_models import Mixed, save_examples, save_types, save_unusable
+
+OTHERS = (
+    *("text_classifier", "structured", "encoder", "bidirectional", "MobileNet"),
+    *("module_tables", "module_types", "module_examples"),
+)
+"""Those of `current_models` that every run of the tests compares."""
 
 v1 = tf.compat.v1
 FLOATS = tf.TensorSpec([None], tf.float32, name="x")
@@ -192,6 +201,9 @@ def main(directory: Path) -> None:
     save_regressor(directory / "regressor")
     save_exported(directory, words)
     save_kept_models(directory)
+    save_lite_models(directory)
+    (directory / "others").mkdir()
+    save_all(MODELS, str(directory / "others"), OTHERS)
     words.unlink()  # the SavedModel has its own copy
 
 

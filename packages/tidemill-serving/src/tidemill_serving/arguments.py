@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill_serving._shared.http.limits import Limits
-from tidemill_serving.engine import ENGINE_NAMES
+from tidemill_serving.engine import ENGINE_NAMES, Formats
 from tidemill_serving.handlers.wire import KINDS, TENSORFLOW_SERVING
 from tidemill_serving.processors import num_processors
 
@@ -17,7 +17,7 @@ _GRPC_THREADS_PER_CPU = 4
 
 def command_line() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tidemill_serving", description="Serve TensorFlow SavedModels.")
+    parser = argparse.ArgumentParser(prog="python -m tidemill_serving", description="Serve models of TensorFlow.")
     archive = "directory of the model archive (default: /opt/ml/model), or of all models (default: /opt/ml/models)"
     parser.add_argument("--model-dir", type=Path, help=archive)
     parser.add_argument("--kind", choices=KINDS, default=TENSORFLOW_SERVING, help="kind of endpoint")
@@ -27,6 +27,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="listen on this port; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="address of the port")
     _add_models(parser)
+    _add_formats(parser)
     _add_switch(parser, "--enable-batching", help="let requests wait for each other, by parameters")
     batching = "file of batching parameters: BatchingParameters in text form (default: TF Serving's defaults)"
     _add(parser, "--batching-parameters-file", type=Path, help=batching)
@@ -94,6 +95,18 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     _add_switch(group, "--allow-version-labels-for-unavailable-models", help=ahead)
 
 
+def _add_formats(parser: argparse.ArgumentParser) -> None:
+    """Add TF Serving's options for the formats of models."""
+    tags = "tags of the graph of SavedModels, separated by commas (default: serve)"
+    _add(parser, "--saved-model-tags", type=_tags, default=Formats().tags, help=tags)
+    prefer = "serve model.tflite of versions that also have a SavedModel"
+    _add_switch(parser, "--prefer-tflite-model", help=prefer)
+    pools = "pools of interpreters of a TensorFlow Lite model (default: one for each CPU)"
+    _add(parser, "--num-tflite-pools", type=_positive, default=num_processors(), help=pools)
+    interpreters = "interpreters in a pool; each runs one request at a time (default: 1)"
+    _add(parser, "--num-tflite-interpreters-per-pool", type=_positive, default=1, help=interpreters)
+
+
 def _add(parser: argparse._ActionsContainer, name: str, **options: Any) -> None:
     """Add an option that also accepts TF Serving's spelling with underscores."""
     parser.add_argument(name, "--" + name.removeprefix("--").replace("-", "_"), **options)
@@ -108,3 +121,16 @@ def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return text.lower() == "true"
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    tags = tuple(tag for tag in text.split(",") if tag)
+    if not tags:
+        raise argparse.ArgumentTypeError(f"{text!r} names no tag")
+    return tags

@@ -57,7 +57,6 @@ class Flag:
 
 _TEXT, _INTEGER, _NUMBER, _SWITCH = FlagKind
 _HONORED, _WITHOUT, _REFUSED, _OWN = Effect
-_NO_LITE = "models are served from their SavedModel"
 _LABELS_AHEAD = "labels may name versions that are not loaded"
 
 FLAGS = (
@@ -114,7 +113,7 @@ FLAGS = (
         *("per_process_gpu_memory_fraction", _NUMBER, "0", _REFUSED),
         "TensorFlow manages the GPU's memory: set TF_FORCE_GPU_ALLOW_GROWTH=true to share it",
     ),
-    Flag("saved_model_tags", _TEXT, "serve", _REFUSED, "MetaGraphs with the tag serve are served: export one"),
+    Flag("saved_model_tags", _TEXT, "serve", _HONORED, "tags of the MetaGraph to load, separated by commas"),
     Flag("grpc_channel_arguments", _TEXT, "", _HONORED, "limits of gRPC's connections, by gRPC's names"),
     Flag("grpc_max_threads", _INTEGER, "", _HONORED, "threads of gRPC; small calls of Predict need none"),
     Flag("enable_model_warmup", _SWITCH, "true", _HONORED, "replay `assets.extra/tf_serving_warmup_requests`"),
@@ -125,9 +124,12 @@ FLAGS = (
         *("remove_unused_fields_from_bundle_metagraph", _SWITCH, "true", _WITHOUT),
         "the server keeps the signatures of a MetaGraph only",
     ),
-    Flag("prefer_tflite_model", _SWITCH, "false", _REFUSED, f"{_NO_LITE}: leave the flag out"),
-    Flag("num_tflite_pools", _INTEGER, "", _WITHOUT, _NO_LITE),
-    Flag("num_tflite_interpreters_per_pool", _INTEGER, "1", _WITHOUT, _NO_LITE),
+    Flag(
+        *("prefer_tflite_model", _SWITCH, "false", _HONORED),
+        "serve `model.tflite` of versions that also have a SavedModel; without a SavedModel, it is always served",
+    ),
+    Flag("num_tflite_pools", _INTEGER, "", _HONORED, "times the next: interpreters of a model; one for each CPU"),
+    Flag("num_tflite_interpreters_per_pool", _INTEGER, "1", _HONORED, "each interpreter runs one request at a time"),
     Flag(
         *("enable_signature_method_name_check", _SWITCH, "false", _REFUSED),
         "signatures are called by their names, whatever their method name",

@@ -1,8 +1,9 @@
 """Find the models in a model directory, laid out as the archives of SageMaker's TensorFlow endpoints.
 
-A version is a directory with an all-digit name that contains ``saved_model.pb``; its parent directory is the model and
-names it. A version directly in the model directory belongs to the model ``model``. Hidden directories and all other
-files are ignored.
+A version is a directory with an all-digit name that contains a SavedModel (``saved_model.pb``, or the same as text,
+``saved_model.pbtxt``) or a TensorFlow Lite model (``model.tflite``); its parent directory is the model and names it. A
+version directly in the model directory belongs to the model ``model``. Hidden directories and all other files are
+ignored.
 """
 
 import os
@@ -15,7 +16,9 @@ from tidemill_serving.errors import StartFailed
 BARE_MODEL_NAME = "model"
 GENERIC_MODEL_NAME = "generic_model"
 DEFAULT_MODEL_VARIABLE = "SAGEMAKER_TFS_DEFAULT_MODEL_NAME"
-SAVED_MODEL_FILE = "saved_model.pb"
+SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+TFLITE_FILE = "model.tflite"
+MODEL_FILES = (*SAVED_MODEL_FILES, TFLITE_FILE)
 _LISTED_ENTRIES = 20
 _MAX_DEPTH = 16
 MAX_VERSION = 2**63 - 1  # int64 in the protocol messages
@@ -23,7 +26,7 @@ MAX_VERSION = 2**63 - 1  # int64 in the protocol messages
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelVersion:
-    """One SavedModel: model name, version number and directory."""
+    """One version of a model: model name, version number and directory."""
 
     name: str
     version: int
@@ -48,9 +51,10 @@ def find_versions(model_dir: Path) -> tuple[ModelVersion, ...]:
                 f"{twin.path} and {path} are both version {version.version} of the model {name}: keep one of them"
             )
     if not found:
+        expected = SAVED_MODEL_FILES[0]
         raise StartFailed(
             f"no SavedModel bundles found! {model_dir} holds {_listing(model_dir)}; expected"
-            f" {model_dir}/<name>/<digits>/{SAVED_MODEL_FILE} or {model_dir}/<digits>/{SAVED_MODEL_FILE}"
+            f" {model_dir}/<name>/<digits>/{expected} or {model_dir}/<digits>/{expected}, or {TFLITE_FILE} there"
         )
     return tuple(sorted(found.values()))
 
@@ -132,7 +136,7 @@ def _version_directories(directory: Path, *, depth: int) -> Iterator[Path]:
 def _is_version(path: Path) -> bool:
     name = path.name
     is_number = name.isascii() and name.isdigit() and int(name) <= MAX_VERSION
-    return is_number and (path / SAVED_MODEL_FILE).is_file()
+    return is_number and any((path / file).is_file() for file in MODEL_FILES)
 
 
 def _listing(directory: Path) -> str:

@@ -12,7 +12,7 @@ from tidemill_serving.arguments import ENGINE_VARIABLE, command_line
 from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.batching import DEFAULT_MAX_ROWS
 from tidemill_serving.channel_arguments import ChannelArguments, read_channel_arguments
-from tidemill_serving.engine import Parallelism
+from tidemill_serving.engine import Formats, Parallelism
 from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.pool import PoolSize
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
@@ -92,6 +92,7 @@ class ServerOptions:
         tensor_content: Answer gRPC Predict calls with ``tensor_content`` instead of typed values.
         engine: One of `ENGINE_NAMES`; `open_engine` refuses others.
         op_libraries: Shared libraries of custom ops, loaded before the models.
+        formats: Which model of a version's directory is loaded.
         parallelism: Number of TensorFlow threads.
         max_rows: Maximum rows of a shared run; 1 disables batching.
         batching: TF Serving's batching parameters; None batches only requests that arrive together.
@@ -129,6 +130,7 @@ class ServerOptions:
     tensor_content: bool = False
     engine: str = "auto"
     op_libraries: tuple[Path, ...] = ()
+    formats: Formats = field(default_factory=Formats)
     parallelism: Parallelism = field(default_factory=Parallelism)
     max_rows: int = DEFAULT_MAX_ROWS
     batching: BatchingParameters | None = None
@@ -189,6 +191,11 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
         tensor_content=given.enable_serialization_as_tensor_content,
         engine=given.engine or environment.get(ENGINE_VARIABLE) or "auto",
         op_libraries=tuple(model_dir.absolute() / path for path in _paths(environment, _OP_LIBRARIES)),
+        formats=Formats(
+            tags=given.saved_model_tags,
+            prefer_tflite=given.prefer_tflite_model,
+            tflite_interpreters=given.num_tflite_pools * given.num_tflite_interpreters_per_pool,
+        ),
         parallelism=_parallelism(given, environment),
         max_rows=_max_rows(environment),
         batching=BatchingParameters() if given.enable_batching else _batching(environment),

@@ -52,7 +52,12 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
         event("variable.ignored", name=name, value=json.dumps(environment[name]), reason=json.dumps(reason))
     has_archive = not options.multi_model and options.managed is None
     code = None if not has_archive else find_code(options, environment, event=event, warn=print_line)
-    engine = open_engine(options.engine, parallelism=options.parallelism, op_libraries=options.op_libraries)
+    engine = open_engine(
+        options.engine,
+        parallelism=options.parallelism,
+        op_libraries=options.op_libraries,
+        formats=options.formats,
+    )
     report_json()
     event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))
     batching = options.batching if options.batching_file is None else read_batching_file(options.batching_file)

@@ -1,4 +1,4 @@
-"""The interface between the server and TensorFlow: load a SavedModel, run one of its signatures on arrays."""
+"""The interface between the server and TensorFlow: load a model, run one of its signatures on arrays."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill_serving.engine.traits import NO_TRAITS, Traits
+from tidemill_serving.models import SAVED_MODEL_FILES, TFLITE_FILE
 
 Array = npt.NDArray[Any]
 
@@ -24,6 +25,27 @@ class Parallelism:
 
     inter_op: int = 0
     intra_op: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formats:
+    """Which model of a version's directory is loaded.
+
+    Attributes:
+        tags: Tags of the graph of a SavedModel.
+        prefer_tflite: Load the TensorFlow Lite model of a directory that also has a SavedModel.
+        tflite_interpreters: Most interpreters of a TensorFlow Lite model; each runs one request at a time.
+    """
+
+    tags: tuple[str, ...] = ("serve",)
+    prefer_tflite: bool = False
+    tflite_interpreters: int = 1
+
+    def tflite_file(self, path: Path) -> Path | None:
+        """Return the TensorFlow Lite model to load from a directory; None to load its SavedModel."""
+        file = path / TFLITE_FILE
+        is_chosen = self.prefer_tflite or not any((path / name).is_file() for name in SAVED_MODEL_FILES)
+        return file if is_chosen and file.is_file() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +104,7 @@ class Signature:
 
 
 class LoadedModel(Protocol):
-    """A SavedModel in memory. ``run`` may be called by several threads at once."""
+    """A model in memory. ``run`` may be called by several threads at once."""
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
@@ -119,7 +141,7 @@ class LoadedModel(Protocol):
 
 
 class Engine(Protocol):
-    """Loads SavedModels into memory."""
+    """Loads models into memory."""
 
     @property
     def name(self) -> str:
@@ -147,7 +169,7 @@ class Engine(Protocol):
         """Release memory that only loading models and their first runs needed, before requests are served."""
 
     def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
-        """Load a SavedModel.
+        """Load the model of a directory.
 
         Args:
             path: Directory of the SavedModel.
@@ -157,5 +179,5 @@ class Engine(Protocol):
             The model in memory.
 
         Raises:
-            StartFailed: The directory is not a SavedModel, has no serving graph, or TensorFlow refuses it.
+            StartFailed: The directory has no model, or one without a graph of the right tags, or TensorFlow refuses it.
         """

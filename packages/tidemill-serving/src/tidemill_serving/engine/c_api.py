@@ -20,14 +20,13 @@ from tidemill_serving.engine.c_library import CLibrary, CLibraryError, Output, o
 from tidemill_serving.engine.c_tensors import CTensors
 from tidemill_serving.engine.native_call import EngineLibrary, NativeCall
 from tidemill_serving.engine.pages import release_file_pages, release_free_memory
-from tidemill_serving.engine.saved_model import loadable, read_meta_graph
+from tidemill_serving.engine.saved_model import cannot_load, loadable, read_meta_graph
 from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
 from tidemill_serving.engine.traits import is_small_model
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
 from tidemill_serving.processors import num_processors
 
-_SERVE_TAG = b"serve"
 _OWN_THREADS = "TF_OVERRIDE_GLOBAL_THREADPOOL"  # TensorFlow reads it once, for the first session
 _ON_CALLING_THREAD = -1
 _ON_POOL = 0
@@ -44,9 +43,10 @@ class CApiEngine:
 
     name = "c_api"
 
-    def __init__(self, *, parallelism: Parallelism) -> None:
+    def __init__(self, *, parallelism: Parallelism, tags: Sequence[str]) -> None:
         os.environ.setdefault(_OWN_THREADS, "1")  # else the first session would fix the threads inside all operations
         self._wheel = open_wheel()
+        self._tags = tags
         self._library = open_c_library()
         self._parallelism = parallelism
         self._tensors = CTensors(self._library, self._wheel)
@@ -79,14 +79,14 @@ class CApiEngine:
 
     def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
         """Load a SavedModel, as `Engine.load`, without running it."""
-        meta_graph = read_meta_graph(path, wheel=self._wheel)
+        meta_graph = read_meta_graph(path, wheel=self._wheel, tags=self._tags)
         narrow = narrow or is_small_model(meta_graph)
         config = self._config(narrow=narrow)
         try:
             with loadable(path, meta_graph, wheel=self._wheel) as directory:
-                session = _Session(directory, self._library, wheel=self._wheel, config=config)
+                session = _Session(directory, self._library, self._wheel, config=config, tags=self._tags)
         except CLibraryError as error:
-            raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
+            raise cannot_load(path, error) from error
         try:
             signatures = signatures_of(path, meta_graph, session, wheel=self._wheel)
         except BaseException:
@@ -122,11 +122,11 @@ class _Session:
         CLibraryError: TensorFlow refuses the SavedModel.
     """
 
-    def __init__(self, path: Path, library: CLibrary, *, wheel: Wheel, config: bytes) -> None:
+    def __init__(self, path: Path, library: CLibrary, wheel: Wheel, *, config: bytes, tags: Sequence[str]) -> None:
         self.library = library
         self._op_def = wheel.op_def.OpDef
         functions = library.functions
-        tags = (ctypes.c_char_p * 1)(_SERVE_TAG)
+        names = (ctypes.c_char_p * len(tags))(*(tag.encode() for tag in tags))
         options = functions.TF_NewSessionOptions()
         self._graph = functions.TF_NewGraph()
         try:
@@ -134,7 +134,7 @@ class _Session:
                 functions.TF_SetConfig(options, config, len(config), status)
             with library.status() as status:
                 self.handle: int = functions.TF_LoadSessionFromSavedModel(
-                    options, None, os.fsencode(path), tags, len(tags), self._graph, None, status
+                    options, None, os.fsencode(path), names, len(names), self._graph, None, status
                 )
         except CLibraryError:
             functions.TF_DeleteGraph(self._graph)

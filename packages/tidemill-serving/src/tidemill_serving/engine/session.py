@@ -15,7 +15,7 @@ import numpy as np
 
 from tidemill_serving.engine.base import Array, LoadedModel, Parallelism, Signature
 from tidemill_serving.engine.pages import release_free_memory
-from tidemill_serving.engine.saved_model import loadable, read_meta_graph
+from tidemill_serving.engine.saved_model import cannot_load, loadable, read_meta_graph
 from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
 from tidemill_serving.engine.wheel import Wheel, open_wheel, remove_hollow_package
 from tidemill_serving.errors import Code, RequestError, StartFailed, invalid
@@ -30,7 +30,8 @@ class SessionEngine:
 
     name = "session"
 
-    def __init__(self, *, parallelism: Parallelism) -> None:
+    def __init__(self, *, parallelism: Parallelism, tags: Sequence[str]) -> None:
+        self._tags = tags
         remove_hollow_package()
         try:
             self._tensorflow: Any = importlib.import_module("tensorflow")
@@ -70,7 +71,7 @@ class SessionEngine:
             narrow: Makes no difference, since all sessions of Python's TensorFlow share their threads.
         """
         v1 = self._tensorflow.compat.v1
-        meta_graph = read_meta_graph(path, wheel=self._wheel)
+        meta_graph = read_meta_graph(path, wheel=self._wheel, tags=self._tags)
         config = v1.ConfigProto(
             allow_soft_placement=True,
             inter_op_parallelism_threads=self._parallelism.inter_op,
@@ -79,11 +80,11 @@ class SessionEngine:
         session = v1.Session(graph=v1.Graph(), config=config)
         try:
             with loadable(path, meta_graph, wheel=self._wheel) as directory, session.graph.as_default():
-                v1.saved_model.loader.load(session, [v1.saved_model.tag_constants.SERVING], str(directory))
+                v1.saved_model.loader.load(session, list(self._tags), str(directory))
             signatures = signatures_of(path, meta_graph, _Graph(session.graph), wheel=self._wheel)
         except (self._error, ValueError, OSError) as error:
             session.close()
-            raise StartFailed(f"TensorFlow cannot load {path}: {error}") from error
+            raise cannot_load(path, error) from error
         except BaseException:
             session.close()
             raise

@@ -8,14 +8,14 @@ complex, only through gRPC. For any other signature, the reason is logged when t
 callers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from tidemill_serving.engine.base import Signature, TensorSpec
 from tidemill_serving.engine.element_types import advice, element_type, short_name
-from tidemill_serving.engine.traits import traits_of
+from tidemill_serving.engine.traits import Traits, traits_of
 from tidemill_serving.engine.variables import INIT_SIGNATURE, Variables
 from tidemill_serving.engine.wheel import Wheel
 from tidemill_serving.errors import StartFailed
@@ -103,26 +103,21 @@ def signatures_of(path: Path, meta_graph: Any, loaded: LoadedGraph, *, wheel: Wh
     Raises:
         StartFailed: No signature can be served, because of variables without a value.
     """
-    variables, broken = Variables(meta_graph), False
+    variables = Variables(meta_graph)
+
+    def traits(definition: Any, outputs: Sequence[str]) -> Traits:
+        without_value = variables.unrestored(definition)
+        if without_value:
+            raise _WithoutValue(_UNRESTORED.format(names=_listed(without_value)))
+        return traits_of(outputs, meta_graph.graph_def, definition=loaded.definition)
+
+    definitions = {key: each for key, each in meta_graph.signature_def.items() if key != INIT_SIGNATURE}
     served: dict[str, Signature] = {}
     unusable: dict[str, str] = {}
-    for key in sorted(meta_graph.signature_def):
-        if key == INIT_SIGNATURE:
-            continue
-        definition = meta_graph.signature_def[key]
+    broken = False
+    for key in sorted(definitions):
         try:
-            inputs = _specs(definition.inputs, role="input", wheel=wheel, loaded=loaded)
-            outputs = _specs(definition.outputs, role="output", wheel=wheel, loaded=loaded)
-            if not outputs:
-                raise _CannotServe("it has no outputs to answer with; export a signature that returns a tensor")
-            without_value = variables.unrestored(definition)
-            if without_value:
-                raise _WithoutValue(_UNRESTORED.format(names=_listed(without_value)))
-            fault = _json_fault(inputs, role="input") or _json_fault(outputs, role="output")
-            traits = traits_of(
-                [spec.tensor for spec in outputs.values()], meta_graph.graph_def, definition=loaded.definition
-            )
-            served[key] = Signature(key, definition.method_name, inputs, outputs, traits, fault)
+            served[key] = _signature(key, definitions[key], loaded.tensor, wheel=wheel, traits=traits)
         except _CannotServe as reason:
             unusable[key] = str(reason)
             broken = broken or isinstance(reason, _WithoutValue)
@@ -133,23 +128,60 @@ def signatures_of(path: Path, meta_graph: Any, loaded: LoadedGraph, *, wheel: Wh
     return Signatures(served, unusable, {key: _copy(each) for key, each in meta_graph.signature_def.items()})
 
 
+def signature_or_reason(
+    key: str, definition: Any, tensor: Callable[[str], GraphTensor | None], *, wheel: Wheel, traits: Traits
+) -> Signature | str:
+    """Return a signature whose runs have known traits, or the reason why it cannot be served.
+
+    Args:
+        key: Its name.
+        definition: The SignatureDef.
+        tensor: Returns a tensor by its name, or None if there is none.
+        wheel: The messages of TensorFlow.
+        traits: Properties of its runs.
+    """
+    try:
+        return _signature(key, definition, tensor, wheel=wheel, traits=lambda _definition, _outputs: traits)
+    except _CannotServe as reason:
+        return str(reason)
+
+
+def _signature(
+    key: str,
+    definition: Any,
+    tensor: Callable[[str], GraphTensor | None],
+    *,
+    wheel: Wheel,
+    traits: Callable[[Any, Sequence[str]], Traits],
+) -> Signature:
+    inputs = _specs(definition.inputs, role="input", wheel=wheel, tensor=tensor)
+    outputs = _specs(definition.outputs, role="output", wheel=wheel, tensor=tensor)
+    if not outputs:
+        raise _CannotServe("it has no outputs to answer with; export a signature that returns a tensor")
+    found = traits(definition, [spec.tensor for spec in outputs.values()])
+    fault = _json_fault(inputs, role="input") or _json_fault(outputs, role="output")
+    return Signature(key, definition.method_name, inputs, outputs, found, fault)
+
+
 def _copy(definition: Any) -> Any:
     return type(definition).FromString(definition.SerializeToString())
 
 
-def _specs(tensors: Mapping[str, Any], *, role: str, wheel: Wheel, loaded: LoadedGraph) -> dict[str, TensorSpec]:
+def _specs(
+    tensors: Mapping[str, Any], *, role: str, wheel: Wheel, tensor: Callable[[str], GraphTensor | None]
+) -> dict[str, TensorSpec]:
     return {
-        alias: _spec(tensors[alias], f"{role} {alias}", role=role, wheel=wheel, loaded=loaded)
+        alias: _spec(tensors[alias], f"{role} {alias}", role=role, wheel=wheel, find=tensor)
         for alias in sorted(tensors)
     }
 
 
-def _spec(info: Any, title: str, *, role: str, wheel: Wheel, loaded: LoadedGraph) -> TensorSpec:
+def _spec(info: Any, title: str, *, role: str, wheel: Wheel, find: Callable[[str], GraphTensor | None]) -> TensorSpec:
     encoding = info.WhichOneof("encoding")
     if encoding != "name":
         text = _SPARSE if encoding == "coo_sparse" else _composite_text(info)
         raise _CannotServe(f"{title} {text.format(verb=_VERBS[role])}")
-    tensor = loaded.tensor(info.name)
+    tensor = find(info.name)
     if tensor is None:
         raise _CannotServe(f"{title}: Tensor {info.name}, which the signature names, was not found in the graph")
     name = _type_name(tensor.type_number, wheel=wheel)

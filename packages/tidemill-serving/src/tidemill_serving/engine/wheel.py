@@ -27,6 +27,7 @@ class Wheel:
 
     Attributes:
         saved_model: Module of the SavedModel messages.
+        meta_graph: Module of MetaGraphDef and SignatureDef.
         config: Module of ConfigProto, RunOptions and CallableOptions.
         types: Module of the DataType enumeration.
         tensor: Module of the TensorProto message.
@@ -36,6 +37,7 @@ class Wheel:
 
     def __init__(self) -> None:
         self.saved_model: Any = importlib.import_module("tensorflow.core.protobuf.saved_model_pb2")
+        self.meta_graph: Any = importlib.import_module("tensorflow.core.protobuf.meta_graph_pb2")
         self.config: Any = importlib.import_module("tensorflow.core.protobuf.config_pb2")
         self.types: Any = importlib.import_module("tensorflow.core.framework.types_pb2")
         self.tensor: Any = importlib.import_module("tensorflow.core.framework.tensor_pb2")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill_serving.errors import StartFailed
-from tidemill_serving.models import MAX_VERSION, SAVED_MODEL_FILE, ModelVersion
+from tidemill_serving.models import MAX_VERSION, MODEL_FILES, ModelVersion
 
 SCHEME = "s3"
 
@@ -40,7 +40,7 @@ class S3Models:
             self._known = {
                 number
                 for number, directory in found.items()
-                if number in self._known or SAVED_MODEL_FILE in self._files(directory)
+                if number in self._known or not set(MODEL_FILES).isdisjoint(self._files(directory))
             }
         return tuple(
             ModelVersion(name, number, Path(self._url(directory)))

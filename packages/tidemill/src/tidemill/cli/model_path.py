@@ -9,10 +9,12 @@ from pathlib import Path
 
 from tidemill.cli.failures import CommandFailed
 
-_SAVED_MODEL = "saved_model.pb"
+_SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
+_TFLITE = "model.tflite"
+_TFLITE_MAGIC = b"TFL3"  # from the fifth byte on
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-_EXPECTED = "expected a SavedModel (a directory with saved_model.pb), a .keras or .h5 file, or a model.tar.gz"
-_SERVABLE = (".keras", ".h5", ".hdf5", ".tar.gz", ".tgz")
+_EXPECTED = "expected a SavedModel (a directory with saved_model.pb), a .keras, .h5 or .tflite file, or a model.tar.gz"
+_SERVABLE = (".keras", ".h5", ".hdf5", ".tflite", ".tar.gz", ".tgz")
 _LISTED = 8
 _MAX_DEPTH = 16
 
@@ -20,10 +22,11 @@ _MAX_DEPTH = 16
 class ModelKind(StrEnum):
     """Format of a model on disk."""
 
-    SAVED_MODEL = "a SavedModel"
+    VERSION = "a version of a model"
     UNPACKED = "an unpacked model archive"
     ARCHIVE = "a model archive"
     KERAS = "a Keras file"
+    TFLITE = "a TensorFlow Lite model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +55,24 @@ class ModelPath:
 
     @property
     def version(self) -> str:
-        """Version number to serve a SavedModel directory as: the directory's name if that is a number, otherwise 1."""
+        """Version number to serve a directory as: the directory's name if that is a number, otherwise 1."""
         name = self.path.name
         return name if name.isascii() and name.isdigit() else "1"
 
 
 def _kind_of_directory(path: Path) -> ModelKind:
-    if (path / _SAVED_MODEL).is_file():
-        return ModelKind.SAVED_MODEL
+    if any((path / name).is_file() for name in (*_SAVED_MODELS, _TFLITE)):
+        return ModelKind.VERSION
     for directory, names, files in os.walk(path, followlinks=True):
         place = Path(directory)
         names[:] = [name for name in names if not name.startswith(".")]
         if len(place.relative_to(path).parts) >= _MAX_DEPTH:
             names.clear()
-        if _SAVED_MODEL in files and place.name.isascii() and place.name.isdigit():
+        if set(files).isdisjoint((*_SAVED_MODELS, _TFLITE)):
+            continue
+        if place.name.isascii() and place.name.isdigit():
             return ModelKind.UNPACKED
-        if _SAVED_MODEL in files:
+        if not set(files).isdisjoint(_SAVED_MODELS):
             raise CommandFailed(f"{path} is no SavedModel, but {place} is: serve that")
     entries = sorted(entry.name for entry in path.iterdir())
     hint = next((f"; serve {path / name}" for name in entries if name.endswith(_SERVABLE)), "")
@@ -82,8 +87,10 @@ def _kind_of_file(path: Path) -> ModelKind:
         return ModelKind.KERAS
     if head == _HDF5_MAGIC:
         return ModelKind.KERAS
+    if head[4:] == _TFLITE_MAGIC:
+        return ModelKind.TFLITE
     if tarfile.is_tarfile(path):
         return ModelKind.ARCHIVE
-    if path.name == _SAVED_MODEL:
+    if path.name in _SAVED_MODELS:
         raise CommandFailed(f"{path} is a part of a SavedModel: serve its directory, {path.parent}")
     raise CommandFailed(f"{path} is no model; {_EXPECTED}")

@@ -32,7 +32,7 @@ _INFERENCE = "inference.py"
 
 @app.command()
 def serve(
-    path: Annotated[Path, typer.Argument(help="SavedModel directory, .keras or .h5 file, or model.tar.gz.")],
+    path: Annotated[Path, typer.Argument(help="SavedModel directory, .keras, .h5 or .tflite file, or model.tar.gz.")],
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port (default: 8080 or the next free one); 0: a free one.")
     ] = None,
@@ -154,7 +154,11 @@ def _lay_out(session: "InstanceSession", environment: "JobEnvironment", model: M
     elif model.kind is ModelKind.KERAS:
         session.log.note(f"tidemill: exporting {model.path} to a SavedModel")
         _export(session, environment, model.path)
-    elif model.kind is ModelKind.SAVED_MODEL:
+    elif model.kind is ModelKind.TFLITE:
+        version = directory / "1"
+        version.mkdir()
+        (version / "model.tflite").symlink_to(model.path)
+    elif model.kind is ModelKind.VERSION:
         (directory / model.version).symlink_to(model.path)
     else:
         for entry in model.path.iterdir():

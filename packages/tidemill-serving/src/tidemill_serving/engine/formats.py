@@ -1,0 +1,52 @@
+"""Load the model of a directory by the engine for its format: a SavedModel, or a TensorFlow Lite model."""
+
+from functools import cached_property
+from pathlib import Path
+
+from tidemill_serving.engine.base import Engine, Formats, LoadedModel
+from tidemill_serving.engine.tflite import TfliteLoader, TfliteModel
+
+
+class FormatEngine:
+    """An engine that also loads TensorFlow Lite models.
+
+    Args:
+        engine: Loads SavedModels.
+        formats: Which model of a directory is loaded.
+        threads: Threads inside an operation of a TensorFlow Lite model.
+    """
+
+    def __init__(self, engine: Engine, formats: Formats, *, threads: int) -> None:
+        self._engine = engine
+        self._formats = formats
+        self._threads = threads
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def description(self) -> str:
+        return self._engine.description
+
+    @property
+    def has_narrow_sessions(self) -> bool:
+        return self._engine.has_narrow_sessions
+
+    def is_narrow(self, model: LoadedModel) -> bool:
+        """Return as `Engine.is_narrow`; True for TensorFlow Lite, since the threads of interpreters are fixed."""
+        return isinstance(model, TfliteModel) or self._engine.is_narrow(model)
+
+    def load_operations(self, library: Path) -> None:
+        self._engine.load_operations(library)
+
+    def release_memory(self) -> None:
+        self._engine.release_memory()
+
+    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
+        file = self._formats.tflite_file(path)
+        return self._engine.load(path, narrow=narrow) if file is None else self._tflite.load(file)
+
+    @cached_property
+    def _tflite(self) -> TfliteLoader:
+        return TfliteLoader(interpreters=self._formats.tflite_interpreters, threads=self._threads)

@@ -1,0 +1,191 @@
+"""Run TensorFlow Lite models by the interpreter of the wheel, without importing Python's TensorFlow.
+
+The module of the interpreter is a library of 15 MB that needs nothing else of TensorFlow. An interpreter runs one
+request at a time, so each model has a pool of them, which share the weights. Loading a model plans its runs (it
+allocates the tensors), but runs nothing.
+"""
+
+import contextlib
+import importlib
+import queue
+import re
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidemill_serving.engine.base import Array, LoadedModel, Signature, TensorSpec
+from tidemill_serving.engine.tflite_file import Tensors, TfliteFile, custom_operations, read_tflite
+from tidemill_serving.engine.wheel import open_wheel
+from tidemill_serving.errors import StartFailed, invalid
+
+_MODULE = "tensorflow.lite.python.interpreter_wrapper._pywrap_tensorflow_interpreter_wrapper"
+_WITH_DELEGATES = 1  # the built-in operations, with the library for CPUs (XNNPACK) that tf.lite.Interpreter uses too
+_MISSING_OPERATION = re.compile("Select TensorFlow op|unresolved custom op|Op builtin_code out of range|Didn't find op")
+
+
+class TfliteLoader:
+    """Loads TensorFlow Lite models.
+
+    Args:
+        interpreters: Most interpreters of a model; each runs one request at a time.
+        threads: Threads inside an operation.
+    """
+
+    def __init__(self, *, interpreters: int, threads: int) -> None:
+        self._interpreters = interpreters
+        self._threads = threads
+
+    def load(self, file: Path) -> LoadedModel:
+        """Load a model, and plan the runs of its first subgraph.
+
+        Args:
+            file: The flatbuffer.
+
+        Raises:
+            StartFailed: The file is no such model, needs operations that the interpreter lacks, or the installed
+                TensorFlow has no interpreter.
+        """
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise StartFailed(f"{file} cannot be read: {error}") from error
+        try:
+            wrapper: Any = importlib.import_module(_MODULE)
+        except ImportError as error:
+            raise StartFailed(f"{file} cannot be loaded: this TensorFlow has no interpreter for it: {error}") from error
+
+        def new() -> _Interpreter:
+            # The bytes may not change or move while an interpreter uses them, so the file is not mapped.
+            return _Interpreter(_create(wrapper, content, threads=self._threads))
+
+        try:
+            first = new()
+        except (RuntimeError, ValueError) as error:
+            raise StartFailed(f"TensorFlow Lite cannot load {file}: {_reason(error, content)}") from error
+        found = read_tflite(content, wheel=open_wheel())
+        limit = 1 if found.keeps_state else self._interpreters
+        return TfliteModel(found, _Pool(new, first, limit=limit))
+
+
+class _Interpreter:
+    """An interpreter, with the shapes that its inputs have."""
+
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
+        self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._planned: set[int] = set()
+        wrapper.AllocateTensors()
+
+    def plan(self, tensors: Tensors) -> None:
+        """Allocate the tensors of a subgraph."""
+        self._wrapper.AllocateTensors(tensors.subgraph)
+        self._planned.add(tensors.subgraph)
+
+    def run(self, tensors: Tensors, feeds: Sequence[Array], *, resets: bool) -> list[Array]:
+        wrapper, subgraph = self._wrapper, tensors.subgraph
+        for number, feed in zip(tensors.inputs, feeds, strict=True):
+            if self._shapes.get((subgraph, number)) != feed.shape:
+                wrapper.ResizeInputTensor(number, np.array(feed.shape, np.int32), False, subgraph)
+                self._shapes[subgraph, number] = feed.shape
+                self._planned.discard(subgraph)
+        if subgraph not in self._planned:
+            self.plan(tensors)
+        for number, feed in zip(tensors.inputs, feeds, strict=True):
+            wrapper.SetTensor(number, feed, subgraph)
+        if resets:
+            wrapper.ResetVariableTensors()
+        wrapper.Invoke(subgraph)
+        # A tensor without dimensions is returned as a scalar.
+        return [np.asarray(wrapper.GetTensor(number, subgraph)) for number in tensors.outputs]
+
+
+class _Pool:
+    """Interpreters of one model, made when they are first needed.
+
+    Args:
+        new: Makes an interpreter.
+        first: The one that exists.
+        limit: Most interpreters; further runs wait for one of them.
+    """
+
+    def __init__(self, new: Callable[[], _Interpreter], first: _Interpreter, *, limit: int) -> None:
+        self._new = new
+        self._idle: queue.LifoQueue[_Interpreter | None] = queue.LifoQueue()  # None: one that is still to be made
+        for each in [*[None] * (limit - 1), first]:
+            self._idle.put(each)
+
+    @contextlib.contextmanager
+    def interpreter(self) -> Generator[_Interpreter]:
+        """Lend an interpreter. If its run fails, another one replaces it: its tensors may not fit each other."""
+        found = self._idle.get()
+        succeeded = False
+        try:
+            found = found or self._new()
+            yield found
+            succeeded = True
+        finally:
+            self._idle.put(found if succeeded else None)
+
+
+class TfliteModel:
+    """A loaded TensorFlow Lite model."""
+
+    def __init__(self, file: TfliteFile, pool: _Pool) -> None:
+        self._file = file
+        self._pool = pool
+        self.signatures, self.unusable = file.signatures.served, file.signatures.unusable
+        self.signature_defs = file.signatures.definitions
+
+    def prepare(self, signature: Signature) -> None:
+        """Allocate the tensors of a signature, without a run."""
+        with contextlib.suppress(RuntimeError, ValueError), self._pool.interpreter() as interpreter:
+            interpreter.plan(self._file.tensors[signature.key])  # if that fails, requests get the error
+
+    def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
+        """Run; ``pooled`` makes no difference, since the threads of an interpreter are fixed when it is made."""
+        for alias, spec, feed in zip(signature.inputs, signature.inputs.values(), feeds, strict=True):
+            _check_shape(alias, spec, feed.shape)
+        try:
+            with self._pool.interpreter() as interpreter:
+                return interpreter.run(self._file.tensors[signature.key], feeds, resets=self._file.resets)
+        except (RuntimeError, ValueError) as error:
+            raise invalid(_one_line(error)) from error
+
+    def close(self) -> None:
+        """Nothing to do: the interpreters are freed with this object."""
+
+
+def _check_shape(alias: str, spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Refuse other sizes than those of the model, but for the first: models of old converters fix it needlessly."""
+    known = spec.shape
+    if known is None:
+        return
+    expected = known if not known else (-1, *known[1:])
+    if len(shape) != len(expected) or any(want not in (-1, got) for want, got in zip(expected, shape, strict=True)):
+        raise invalid(f"the model fixes the sizes of {alias}: {list(expected)} where -1 is any, not {list(shape)}")
+
+
+def _create(wrapper: Any, content: bytes, *, threads: int) -> Any:
+    no_operations: list[str] = []
+    arguments = (content, _WITH_DELEGATES, no_operations, no_operations, False, False)
+    try:
+        return wrapper.CreateWrapperFromBuffer(*arguments, threads, False)
+    except TypeError:  # before TensorFlow 2.17
+        made = wrapper.CreateWrapperFromBuffer(*arguments)
+        made.SetNumThreads(threads)
+        return made
+
+
+def _reason(error: BaseException, content: bytes) -> str:
+    if not _MISSING_OPERATION.search(str(error)):
+        return _one_line(error)
+    return (
+        f"it needs operations that the interpreter lacks ({', '.join(custom_operations(content)) or _one_line(error)});"
+        " convert the model with tf.lite.OpsSet.TFLITE_BUILTINS alone, or serve its SavedModel"
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,126 @@
+"""TensorFlow Lite models, by the interpreter in TensorFlow's wheel: no more of TensorFlow is imported."""
+
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tidemill_serving.engine import Engine, Formats, LoadedModel, open_engine
+from tidemill_serving.errors import Code, RequestError, StartFailed
+
+Server = Any  # a ServerProcess of conftest.py
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return open_engine("c_api", formats=Formats(prefer_tflite=True, tflite_interpreters=3))
+
+
+def run(model: LoadedModel, *feeds: Any, signature: str = "serving_default") -> list[np.ndarray]:
+    return model.run(model.signatures[signature], [np.asarray(feed) for feed in feeds], pooled=False)
+
+
+def test_signatures_of_the_flatbuffer_are_served_by_rest(server: Server) -> None:
+    several = server.predict("lite", {"instances": [[1, 2], [-3, 1]]}).json
+    assert several == {"predictions": [{"y": [5.0], "positive": True}, {"y": [-1.0], "positive": False}]}
+    one = server.predict("lite", {"instances": [[3, 4]]}).json
+    assert one == {"predictions": [{"y": [11.0], "positive": True}]}
+    text = {"signature_name": "text", "inputs": {"s": ["ebb", "flow é"], "n": 2**40}}
+    assert server.predict("lite", text).json == {"outputs": {"s": ["ebb", "flow é"], "n": 2**40 + 1}}
+    refused = server.predict("lite", {"instances": [[1, 2, 3]]})
+    assert refused.status == 400
+    assert "[-1,2] but got: [1,3] for input x" in refused.error
+    definitions = server.get("/v1/models/lite/metadata").json["metadata"]["signature_def"]["signature_def"]
+    assert sorted(definitions) == ["count", "serving_default", "text"]
+    assert definitions["serving_default"]["inputs"]["x"]["dtype"] == "DT_FLOAT"
+
+
+def test_loading_runs_nothing_and_all_requests_share_a_variable(server: Server) -> None:
+    counts = [server.predict("lite", {"signature_name": "count", "inputs": 2}).json["outputs"] for _ in range(3)]
+    assert counts == [2.0, 4.0, 6.0]
+
+
+def test_a_network_of_8_bit_integers_answers_as_tensorflows_interpreter(server: Server, models: Path) -> None:
+    expected = np.load(models / "lite_quantized.npz")
+    answer = server.predict("lite_quantized", {"instances": expected["rows"].tolist()})
+    np.testing.assert_array_equal(answer.json["predictions"], expected["answers"])
+
+
+def test_a_request_leaves_nothing_in_the_state_of_an_lstm(engine: Engine, models: Path) -> None:
+    expected = np.load(models / "lite_sequences.npz")
+    model = engine.load(models / "lite_sequences/1")
+    (signature,) = model.signatures
+    for index in (0, 1, 2, 0, 1):
+        (answer,) = run(model, expected["rows"][index : index + 1], signature=signature)
+        np.testing.assert_allclose(answer[0], expected["answers"][index], rtol=1e-5, atol=1e-6)
+    with pytest.raises(RequestError, match="failed to prepare") as refused:
+        run(model, expected["rows"], signature=signature)  # the model fixes its batch to one row
+    assert refused.value.code is Code.INVALID_ARGUMENT
+    (answer,) = run(model, expected["rows"][:1], signature=signature)
+    np.testing.assert_allclose(answer[0], expected["answers"][0], rtol=1e-5, atol=1e-6)
+
+
+def test_requests_of_many_sizes_run_at_the_same_time(engine: Engine, models: Path) -> None:
+    model = engine.load(models / "lite_both/1")
+
+    def ask(size: int) -> None:
+        rows = np.arange(size, dtype=np.float32)
+        np.testing.assert_array_equal(run(model, rows)[0], 3.0 * rows)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(ask, [0, 1, 7, 32, 1000] * 40))
+
+
+def test_wrong_input_is_refused_and_the_next_request_answered(engine: Engine, models: Path) -> None:
+    model = engine.load(models / "lite/1")
+    for _ in range(5):  # more often than there are interpreters
+        for wrong in (np.zeros((2, 3), np.float32), np.zeros(2, np.float32), np.zeros((1, 2, 1), np.float32)):
+            with pytest.raises(RequestError, match=r"fixes the sizes of x: \[-1, 2\]"):
+                run(model, wrong)
+        with pytest.raises(RequestError):
+            run(model, np.zeros((1, 2), np.int64))
+    assert run(model, np.array([[1, 2]], np.float32))[1].tolist() == [[5.0]]
+    assert [each.shape for each in run(model, np.zeros((0, 2), np.float32))] == [(0,), (0, 1)]
+
+
+def test_a_model_that_the_interpreter_cannot_run_is_refused_with_the_reason(
+    engine: Engine, models: Path, tmp_path: Path
+) -> None:
+    for name, reason in {
+        "select": r"operations that the interpreter lacks \(FlexStringJoin\); convert",
+        "custom": r"operations that the interpreter lacks \(TideStringJoin\); convert",
+        "damaged": "not a valid Flatbuffer",
+    }.items():
+        shutil.copy(models / f"{name}.tflite", tmp_path / "model.tflite")
+        with pytest.raises(StartFailed, match=reason):
+            engine.load(tmp_path)
+
+
+def test_the_option_decides_between_two_models_of_a_version(models: Path, server: Server, start: Any) -> None:
+    assert server.predict("lite_both", {"instances": [1]}).json == {"predictions": [2.0]}
+    options = ("--prefer_tflite_model=true", "--num_tflite_interpreters_per_pool", "1", "--num_tflite_pools", "2")
+    preferring = start(models / "lite_both", arguments=options)
+    unnamed = preferring.predict("model", {"instances": [1]})
+    assert (unnamed.status, "Serving signature name" in unnamed.error) == (400, True)
+    named = {"signature_name": "triple", "inputs": {"number": [1.0, 2.0]}}  # in the metadata of TF Serving's tools
+    assert preferring.predict("model", named).json == {"outputs": [3.0, 6.0]}
+    of_names = preferring.request("POST", "/v1/models/model/versions/1:predict", {"instances": [{"x": 1}]})
+    assert of_names.json == {"predictions": [3.0]}
+    assert preferring.terminate() == 0
+
+
+def test_a_server_of_tensorflow_lite_models_imports_nothing_else_of_tensorflow(models: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from tidemill_serving.engine import open_engine;"
+        "open_engine().load(Path(sys.argv[1]));"
+        "print([name for name in sys.modules if name.startswith('tensorflow.python')])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(models / "lite/1")], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"
