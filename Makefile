@@ -109,6 +109,9 @@ jobs-environment: .venv/ready | native ## the environment in which jobs and endp
 	@$(BIN)/tidemill environments build tf-$(TF)
 serving-peers: $(patsubst requirements/%.txt,.venvs/%/ready,$(wildcard requirements/serving-*.txt)) ## other model servers, for benchmarks/serving_models.py
 
+soak-serving: $(JOBS) ## SECONDS=1800: overload the model server again and again; it has to recover, and nothing may grow
+	.venvs/tf-$(TF)/bin/python benchmarks/serving_soak.py --seconds $(or $(SECONDS),1800)
+
 # --- tests ----------------------------------------------------------------------------------------------------
 test-tidemill: .venv/ready $(JOBS) ## (T) the service, the SDK and the command line
 	$(BIN)/python $(SHORT) packages/tidemill/tests

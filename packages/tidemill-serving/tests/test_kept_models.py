@@ -51,3 +51,17 @@ def test_the_times_of_requests_decide_what_the_graph_leaves_open(server: Server)
     for _ in range(10):  # five runs of each way, of feeds of one size
         assert server.predict("spin", {"inputs": 1}).status == 200
     server.line("signature.placed model=spin version=1 signature=serving_default runs=on_thread pooled=")
+
+
+def test_a_page_shows_how_the_processors_are_used(server: Server) -> None:
+    call(server, "grow", 5.0)
+    answer = server.get("/monitoring/scheduling")
+    assert answer.status == 200
+    shown = {(each["model"], each["signature"]): each for each in answer.json["signatures"]}
+    grow = shown["kept", "grow"]
+    assert (grow["runs_on"], grow["overloaded"], grow["refused"]) == ("threads", False, 0)
+    (runs,) = grow["runs"]
+    assert runs["rows"] == 1
+    assert runs["microseconds_a_row"]["1"] > 0
+    assert shown["half_plus", "serving_default"]["runs_on"] == "the event loop"
+    assert shown["kept", "train"]["second_session"] == "none"  # a second copy of a variable would not be trained

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 _SAMPLES = 3  # runs of a size before it is compared
 _LOWER, _HIGHER = 0.5, 0.1  # weights of a new run in the average: first runs and other work of the machine take longer
-_PREFERENCE = 1.05  # a smaller run is preferred if its rows cost at most this much more
-_TOLERANCE = 1.1  # and kept while they cost at most this much more
+_PREFERENCE = 1.1  # a smaller run is preferred if its rows cost at most this much more
+_TOLERANCE = 1.3  # and kept while they cost at most this much more
 _SETTLED = 16  # runs after which a choice is worth a line in the log
 _SAVING = 0.95  # doubling the rows must lower the cost of each this much for twice as many to be tried
 _TRIED_ROWS = 4  # up to here all sizes are tried

@@ -17,7 +17,7 @@ from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.grpc_api.call import TOO_LATE, Call, status_of
 from tidemill_serving.grpc_api.health import WATCH_PATH, Health
 from tidemill_serving.grpc_api.listener import GrpcListener, bind_all
-from tidemill_serving.grpc_api.lookup import parsed, target
+from tidemill_serving.grpc_api.lookup import lease, parsed, target
 from tidemill_serving.grpc_api.methods import PREDICT_PATH, Answer, Reload, UnaryMethods
 from tidemill_serving.grpc_api.prediction import Prepared, num_values, prepare, respond
 from tidemill_serving.grpc_api.profiler import PROFILE_PATH, REMOTE, Profiler
@@ -117,8 +117,11 @@ class GrpcServer:
             call.fail(Code.DEADLINE_EXCEEDED, TOO_LATE)
             return
         small = call.size_bytes <= _HERE_BYTES and not call.is_compressed
-        if not (small and call.head.path == PREDICT_PATH and self._predict_here(call)):
+        if call.head.path != PREDICT_PATH:
             self._in_thread(call, functools.partial(self._called, method, call))
+        elif not (small and self._predict_here(call)):
+            self._in_progress += 1
+            self._threads.submit(self._read_predict, call, time.perf_counter())
 
     # --- on the event loop ----------------------------------------------------------------------------------------
 
@@ -138,6 +141,11 @@ class GrpcServer:
         except Exception as error:  # noqa: BLE001  # an error of one call must not stop the server
             self._fail(call, error, servable, begin_s)
             return True
+        self._submit_predict(call, servable, prepared, begin_s)
+        return True
+
+    def _submit_predict(self, call: Call, servable: Servable, prepared: Prepared, begin_s: float) -> None:
+        """Run a predict call that was read."""
         self._in_progress += 1
         timer: asyncio.TimerHandle | None = None
 
@@ -152,7 +160,6 @@ class GrpcServer:
         if not runner.takes_here(job):  # the call can be over only if its run leaves the loop
             timer = self._loop.call_later(self._left_s(call), self._fail, call, TimeoutError(), servable, begin_s)
         runner.submit(job)
-        return True
 
     def _predicted(
         self,
@@ -195,11 +202,46 @@ class GrpcServer:
             self._metrics.request(name, "Predict", "GRPC", status=status.code.name, latency_s=latency_s)
         call.fail(status.code, status.message)
 
+    def _was_read(self, call: Call, servable: Servable, prepared: Prepared, begin_s: float) -> None:
+        """Run a predict call that a thread has read. The run, once submitted, keeps the model version loaded."""
+        self._in_progress -= 1
+        try:
+            if not call.is_over:
+                self._submit_predict(call, servable, prepared, begin_s)
+        finally:
+            servable.leases.leave()
+
+    def _was_not_read(self, call: Call, error: Exception, servable: Servable | None, begin_s: float) -> None:
+        self._in_progress -= 1
+        self._fail(call, error, servable, begin_s)
+
     # --- in threads -----------------------------------------------------------------------------------------------
 
     def _in_thread(self, call: Call, work: Callable[[], bytes]) -> None:
         self._in_progress += 1
         self._threads.submit(self._work, call, work)
+
+    def _read_predict(self, call: Call, begin_s: float) -> None:
+        """Read a predict call, which then waits for its run on the event loop, where it takes no thread."""
+        servable: Servable | None = None
+        conclude: Callable[[], None]
+        try:
+            if self._left_s(call) <= _CLOCK_S:
+                raise TimeoutError
+            request = parsed("PredictRequest", call.message(limit_bytes=self._settings.limits.body_bytes))
+            servable = lease(request, self._registry)
+            if servable.recorder is not None:  # `UnaryMethods` records it
+                servable.leases.leave()
+                self._work(call, functools.partial(self._called, self._methods[PREDICT_PATH], call))
+                return
+            prepared = prepare(request, servable)
+            conclude = functools.partial(self._was_read, call, servable, prepared, begin_s)
+        except Exception as error:  # noqa: BLE001  # as above
+            if servable is not None:
+                servable.leases.leave()
+            conclude = functools.partial(self._was_not_read, call, error, servable, begin_s)
+        with suppress(RuntimeError):  # the event loop is closed
+            self._loop.call_soon_threadsafe(conclude)
 
     def _work(self, call: Call, work: Callable[[], bytes]) -> None:
         answer: bytes | RequestError = b""
