@@ -16,7 +16,7 @@ from tidemill_serving.engine import Array, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.engine.twin import Twin
 from tidemill_serving.errors import Code, RequestError
-from tidemill_serving.schedule import Schedule
+from tidemill_serving.schedule import RunSchedule
 
 DEADLINE_S = 20
 FLOATS = TensorSpec("x:0", np.dtype("float32"), "float", (-1,))
@@ -371,7 +371,7 @@ def test_a_request_alone_uses_all_threads_if_that_makes_it_quicker(wide_s: float
     twin.request()
     assert loaded.wait(DEADLINE_S)
     threads = BatchThreads(slots=2)
-    schedule = Schedule(threads, max_rows=32, twin=twin)
+    schedule = RunSchedule(threads, max_rows=32, twin=twin)
     for narrow, cost_s in ((True, 0.02), (False, wide_s)):
         schedule.learn(KIND, 1, elapsed_s=cost_s, cost_s=cost_s, narrow=narrow, alone=False)
     assert schedule.is_narrow(KIND, 1, alone=False)

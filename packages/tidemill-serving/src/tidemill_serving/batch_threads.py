@@ -97,8 +97,8 @@ class BatchThreads:
         self._active: dict[ThreadRun, None] = {}
         self._used_s = 0.0
         self._is_quick_free = True
-        self._narrow = _Pool("batch", slots + 1)
-        self._wide = _Pool("wide", slots // self._wide_slots + 1)
+        self._narrow = _QueueThreads("batch", slots + 1)
+        self._wide = _QueueThreads("wide", slots // self._wide_slots + 1)
         self.jobs = 0
         """Requests that wait or run."""
 
@@ -190,7 +190,7 @@ class BatchThreads:
         (self._narrow if run.narrow else self._wide).put(run.work)
 
 
-class _Pool:
+class _QueueThreads:
     """Threads that take work from one queue; started when there is the first work."""
 
     def __init__(self, name: str, size: int) -> None:

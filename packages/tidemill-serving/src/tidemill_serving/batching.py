@@ -25,7 +25,7 @@ from tidemill_serving.engine import Array, LoadedModel, Signature
 from tidemill_serving.engine.placement import Placement, PlacementTrial
 from tidemill_serving.engine.twin import Twin
 from tidemill_serving.errors import Code, RequestError, failed_precondition, invalid
-from tidemill_serving.schedule import Report, Schedule, report_no_choice
+from tidemill_serving.schedule import Report, RunSchedule, report_no_choice
 
 DEFAULT_MAX_ROWS = 32
 _LOOP_FEED_BYTES = 65_536  # a time measured with one row says nothing about much larger feeds
@@ -112,7 +112,7 @@ class Runner:
         self._last = (0, 1)  # kind and rows
         self.used_s = 0.0
         effects = signature.traits.has_effects
-        self._schedule = Schedule(
+        self._schedule = RunSchedule(
             threads,
             max_rows=self._max_rows,
             twin=None if effects else twin,
@@ -257,7 +257,7 @@ class Runner:
         return self._schedule.expected_s(first.kind, first.rows, narrow=self.next_is_narrow)
 
     @property
-    def schedule(self) -> Schedule:
+    def schedule(self) -> RunSchedule:
         """What was learned and chosen for runs on threads."""
         return self._schedule
 

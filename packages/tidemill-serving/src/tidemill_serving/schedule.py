@@ -26,7 +26,7 @@ def report_no_choice(name: str, fields: Mapping[str, object]) -> None:
     """Ignore what was chosen."""
 
 
-class Schedule:
+class RunSchedule:
     """Learns from the runs of a signature on threads, and chooses the next ones. Used on the event loop.
 
     Args:

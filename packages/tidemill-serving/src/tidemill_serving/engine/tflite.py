@@ -66,7 +66,7 @@ class TfliteLoader:
             raise StartFailed(f"TensorFlow Lite cannot load {file}: {_reason(error, content)}") from error
         found = read_tflite(content, wheel=open_wheel())
         limit = 1 if found.keeps_state else self._interpreters
-        return TfliteModel(found, _Pool(new, first, limit=limit))
+        return TfliteModel(found, _Interpreters(new, first, limit=limit))
 
 
 class _Interpreter:
@@ -101,7 +101,7 @@ class _Interpreter:
         return [np.asarray(wrapper.GetTensor(number, subgraph)) for number in tensors.outputs]
 
 
-class _Pool:
+class _Interpreters:
     """Interpreters of one model, made when they are first needed.
 
     Args:
@@ -132,7 +132,7 @@ class _Pool:
 class TfliteModel:
     """A loaded TensorFlow Lite model."""
 
-    def __init__(self, file: TfliteFile, pool: _Pool) -> None:
+    def __init__(self, file: TfliteFile, pool: _Interpreters) -> None:
         self._file = file
         self._pool = pool
         self.signatures, self.unusable = file.signatures.served, file.signatures.unusable

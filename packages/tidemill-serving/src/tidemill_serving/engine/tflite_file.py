@@ -66,7 +66,7 @@ def read_tflite(content: bytes, *, wheel: Wheel) -> TfliteFile:
     """
     schema = _schema()
     model = schema.Model.GetRootAs(content, 0)
-    reader = _Reader(model, wheel=wheel, types=_names(schema.TensorType))
+    reader = _TfliteReader(model, wheel=wheel, types=_names(schema.TensorType))
     operations = _operations(model, _names(schema.BuiltinOperator))
     keeps_state = not operations.isdisjoint(_STATE)
     traits = Traits(has_loops=not operations.isdisjoint(_LOOPS), has_effects=keeps_state)
@@ -103,7 +103,7 @@ def _schema() -> Any:
     return importlib.import_module("tensorflow.lite.python.schema_py_generated")
 
 
-class _Reader:
+class _TfliteReader:
     def __init__(self, model: Any, *, wheel: Wheel, types: Mapping[int, str]) -> None:
         self.model = model
         self._wheel = wheel
@@ -168,7 +168,7 @@ class _Reader:
 class _Subgraph:
     """The tensors of a subgraph by their names."""
 
-    def __init__(self, reader: _Reader, number: int) -> None:
+    def __init__(self, reader: _TfliteReader, number: int) -> None:
         self._reader = reader
         graph = reader.model.Subgraphs(number)
         self._tensors = [graph.Tensors(position) for position in range(graph.TensorsLength())]

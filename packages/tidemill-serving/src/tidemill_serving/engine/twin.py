@@ -18,7 +18,7 @@ MAX_BYTES = 268_435_456
 """Size of a model's files above which a second copy takes more memory than it is worth."""
 
 
-class _State(Enum):
+class _TwinState(Enum):
     ABSENT = auto()
     LOADING = auto()
     READY = auto()
@@ -37,7 +37,7 @@ class Twin:
         self._load = load
         self._loaded = loaded
         self._lock = threading.Lock()
-        self._state = _State.ABSENT
+        self._state = _TwinState.ABSENT
         self._thread: threading.Thread | None = None
         self.model: LoadedModel | None = None
         """The session; None until it is loaded."""
@@ -45,16 +45,16 @@ class Twin:
     def request(self) -> None:
         """Start to load it, unless this has happened."""
         with self._lock:
-            if self._state is not _State.ABSENT:
+            if self._state is not _TwinState.ABSENT:
                 return
-            self._state = _State.LOADING
+            self._state = _TwinState.LOADING
             self._thread = threading.Thread(target=self._work, name="twin", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Free it. The caller makes sure that no run is in progress, and may have to wait until it is loaded."""
         with self._lock:
-            self._state = _State.CLOSED
+            self._state = _TwinState.CLOSED
         if self._thread is not None:
             self._thread.join()
         model, self.model = self.model, None
@@ -68,8 +68,8 @@ class Twin:
             self._loaded(error)
             return
         with self._lock:
-            is_wanted = self._state is _State.LOADING
-            self._state = _State.READY if is_wanted else self._state
+            is_wanted = self._state is _TwinState.LOADING
+            self._state = _TwinState.READY if is_wanted else self._state
             self.model = model
         if is_wanted:
             self._loaded(None)
