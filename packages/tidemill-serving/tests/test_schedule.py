@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from tidemill_serving.admission import Admission
 from tidemill_serving.batch_threads import BatchThreads, ThreadRun
 from tidemill_serving.batching import Job, Runner, report_nothing
 from tidemill_serving.cost_curve import CostCurve
-from tidemill_serving.engine import Array, Signature, TensorSpec
+from tidemill_serving.engine import Array, Engine, LoadedModel, Signature, TensorSpec
 from tidemill_serving.engine.placement import Placement
-from tidemill_serving.engine.twin import Twin
+from tidemill_serving.engine.twin import MAX_BYTES, Twin, new_twin
 from tidemill_serving.errors import Code, RequestError
 from tidemill_serving.schedule import RunSchedule
 
@@ -54,6 +56,15 @@ def test_each_size_of_run_is_tried_with_requests_that_wait_anyway() -> None:
         curve.add(taken[-1], 0.001)
     assert taken == [1, 1, 1, 2, 2, 2, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32]
     assert curve.rows_for(3) <= 3  # never more than wait
+
+
+def test_runs_of_more_rows_are_tried_only_if_smaller_ones_saved_much() -> None:
+    curve, taken = CostCurve(max_rows=32), []
+    for _ in range(60):
+        taken.append(curve.rows_for(100))
+        curve.add(taken[-1], 0.004 + 0.02 * taken[-1])  # 9 % are saved by 2 rows, 5 % more by 4
+    assert taken[:9] == [1, 1, 1, 2, 2, 2, 4, 4, 4]
+    assert max(taken) == 4
 
 
 def test_a_choice_changes_with_the_costs() -> None:
@@ -395,6 +406,18 @@ def test_a_second_session_that_does_not_load_changes_nothing() -> None:
     twin.close()
     assert [str(error) for error in errors] == ["the files are gone"]
     assert twin.model is None
+
+
+@pytest.mark.parametrize(("shares", "is_small_enough"), [(True, True), (False, False)])
+def test_shared_variables_may_be_of_any_size(tmp_path: Path, shares: bool, is_small_enough: bool) -> None:
+    (tmp_path / "variables").mkdir()
+    for name, size in (("saved_model.pb", 1000), ("variables/variables.data-00000-of-00001", MAX_BYTES)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    engine = SimpleNamespace(is_narrow=lambda model: False, shares_variables=lambda model: shares)
+    model = SimpleNamespace(signatures={"s": SIGNATURE}, unusable={})
+    twin = new_twin(cast(Engine, engine), tmp_path, cast(LoadedModel, model), loaded=report_nothing)
+    assert (twin is not None) is is_small_enough
 
 
 def test_an_overload_refuses_what_waits_and_ends_with_the_load() -> None:

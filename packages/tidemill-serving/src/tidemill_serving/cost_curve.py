@@ -14,7 +14,9 @@ _LOWER, _HIGHER = 0.5, 0.1  # weights of a new run in the average: first runs an
 _PREFERENCE = 1.1  # a smaller run is preferred if its rows cost at most this much more
 _TOLERANCE = 1.3  # and kept while they cost at most this much more
 _SETTLED = 16  # runs after which a choice is worth a line in the log
-_SAVING = 0.95  # doubling the rows must lower the cost of each this much for twice as many to be tried
+_SAVING = (
+    0.9  # doubling the rows must lower the cost of each this much for twice as many to be tried: their memory stays
+)
 _TRIED_ROWS = 4  # up to here all sizes are tried
 _PROBE_EVERY = 64
 

@@ -338,6 +338,32 @@ def test_several_models_answer_in_one_process_and_one_may_be_closed(engine: Engi
     second.close()
 
 
+@pytest.mark.parametrize(
+    ("path", "shares"),
+    [
+        *[(path, True) for path in ("half_plus/123", "mlp/1", "tf_keras/1", "keras_objects/1")],
+        ("sharded/1", False),  # reads rows directly from a variable
+        ("tensorflow_1/7", False),
+        *[(path, False) for path in ("frozen/1", "words/1", "legacy_table/1")],  # no variables
+    ],
+)
+def test_a_second_session_answers_as_the_first_one_and_may_be_closed(
+    engine: Engine, load: Any, models: Path, path: str, shares: bool
+) -> None:
+    model = load(path)
+    known = models / f"{path.partition('/')[0]}.npz"
+    feeds: dict[str, Any] = {"sharded/1": np.array([0, 511], np.int32), "tensorflow_1/7": [[np.float32(1)]]}
+    feeds |= dict.fromkeys(("words/1", "legacy_table/1"), strings(b"flow", b"ebb"))
+    feed = np.load(known)["rows"] if known.exists() else feeds.get(path, floats(2, 4))
+    (expected,) = run(model, feed)
+    assert engine.shares_variables(model) is (shares and engine.name == "c_api")
+    twin = engine.load(models / path, twin_of=model)
+    for each in (twin, model, twin):
+        np.testing.assert_array_equal(run(each, feed)[0], expected)
+    twin.close()
+    np.testing.assert_array_equal(run(model, feed)[0], expected)
+
+
 def test_threads_run_one_model_at_the_same_time(load: Any) -> None:
     model = load("two_inputs/1")
     wrong: list[object] = []

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tidemill_serving.engine import Parallelism, c_library, open_engine
+from tidemill_serving.engine import Parallelism, c_api, c_library, open_engine
 from tidemill_serving.errors import Code, RequestError, StartFailed
 from tidemill_serving.options import read_options
 
@@ -122,6 +124,34 @@ def test_the_log_names_the_engine_of_the_models(start: Any, models: Path) -> Non
 def test_ten_thousand_calls_leave_no_memory_behind(models: Path) -> None:
     """A lost tensor per call would be 40 MB of strings or floats, and about 400 MB with its other allocations."""
     assert int(run_script(LEAK_SCRIPT, models).stdout) < 10_000
+
+
+@pytest.mark.parametrize("path", ["mlp/1", "keras_objects/1"])
+def test_two_sessions_hold_each_variable_once(models: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_variables = c_api._Session.read
+    reads: list[dict[str, int]] = []
+
+    def read(session: Any, variables: Mapping[str, int]) -> list[int]:
+        tensors = read_variables(session, variables)
+        addresses = map(session.library.functions.TF_TensorData, tensors)
+        reads.append(dict(zip(variables, addresses, strict=True)))
+        types.update(variables)
+        return tensors
+
+    types: dict[str, int] = {}
+    monkeypatch.setattr(c_api._Session, "read", read)
+    engine = c_api.CApiEngine(parallelism=Parallelism(), tags=["serve"])
+    model = engine.load(models / path)
+    twin = engine.load(models / path, twin_of=model)
+    rows = np.load(models / f"{path.partition('/')[0]}.npz")["rows"]
+    for each in (model, twin):
+        each.run(each.signatures["serving_default"], [rows], pooled=False)
+    twin.session.read(types)
+    first, second = reads
+    assert first == second
+    assert len(set(first.values())) == len(types) > 2
+    twin.close()
+    model.close()
 
 
 def test_signatures_declare_whether_rows_may_share_a_run(models: Path) -> None:

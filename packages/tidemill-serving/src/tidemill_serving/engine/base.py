@@ -168,12 +168,17 @@ class Engine(Protocol):
     def release_memory(self) -> None:
         """Release memory that only loading models and their first runs needed, before requests are served."""
 
-    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
+    def shares_variables(self, model: LoadedModel) -> bool:
+        """Return whether a second session of a loaded model needs no memory for its variables."""
+
+    def load(self, path: Path, *, twin_of: LoadedModel | None = None) -> LoadedModel:
         """Load the model of a directory.
 
         Args:
             path: Directory of the SavedModel.
-            narrow: Run its operations on one thread each, even if they could be split. Small dense networks always do.
+            twin_of: A model that was loaded from the same files, and whose runs change no variable. The new one shares
+                its variables if possible, and runs its operations on one thread each, as small dense networks always
+                do. Default: none.
 
         Returns:
             The model in memory.

@@ -23,6 +23,7 @@ from tidemill_serving.engine.pages import release_file_pages, release_free_memor
 from tidemill_serving.engine.saved_model import cannot_load, loadable, read_meta_graph
 from tidemill_serving.engine.signatures import GraphTensor, Signatures, signatures_of
 from tidemill_serving.engine.traits import is_small_model
+from tidemill_serving.engine.variables import Variables
 from tidemill_serving.engine.wheel import Wheel, open_wheel
 from tidemill_serving.errors import Code, RequestError, StartFailed
 from tidemill_serving.processors import num_processors
@@ -77,14 +78,23 @@ class CApiEngine:
         except CLibraryError as error:
             raise StartFailed(f"TensorFlow cannot load the operations in {library}: {error}") from error
 
-    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
+    def shares_variables(self, model: LoadedModel) -> bool:
+        """Return whether a second session of a loaded model needs no memory for its variables."""
+        return isinstance(model, _CModel) and model.shares_variables
+
+    def load(self, path: Path, *, twin_of: LoadedModel | None = None) -> LoadedModel:
         """Load a SavedModel, as `Engine.load`, without running it."""
         meta_graph = read_meta_graph(path, wheel=self._wheel, tags=self._tags)
-        narrow = narrow or is_small_model(meta_graph)
+        narrow = twin_of is not None or is_small_model(meta_graph)
         config = self._config(narrow=narrow)
+        variables = Variables(meta_graph)
+        shareable = variables.shareable()
+        lender = twin_of if isinstance(twin_of, _CModel) and shareable else None
         try:
-            with loadable(path, meta_graph, wheel=self._wheel) as directory:
+            with loadable(path, meta_graph, wheel=self._wheel, restore=lender is None) as directory:
                 session = _Session(directory, self._library, self._wheel, config=config, tags=self._tags)
+            if lender is not None:
+                self._share(shareable, lender.session, session)
         except CLibraryError as error:
             raise cannot_load(path, error) from error
         try:
@@ -94,7 +104,25 @@ class CApiEngine:
             raise
         model = _CModel(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
         model.is_narrow = (self._parallelism.intra_op or (1 if narrow else num_processors())) == 1
+        model.shares_variables = bool(shareable) and not variables.are_gathered()
         return model
+
+    def _share(self, variables: Mapping[str, int], source: "_Session", target: "_Session") -> None:
+        """Give the variables of a session the values of another session, in the same memory.
+
+        Raises:
+            CLibraryError: A variable has no value.
+        """
+        tensors: Sequence[int] = ()
+        try:
+            tensors = source.read(variables)
+            target.assign(variables, tensors)
+        except BaseException:
+            target.close()
+            raise
+        finally:
+            for tensor in tensors:
+                self._tensors.delete(tensor)
 
     def release_memory(self) -> None:
         for library in self._library.files:
@@ -174,11 +202,67 @@ class _Session:
         finally:
             functions.TF_DeleteBuffer(buffer)
 
+    def read(self, variables: Mapping[str, int]) -> list[int]:
+        """Return the values of variables as TF_Tensors, which share their memory. The caller deletes them.
+
+        Args:
+            variables: Handles and numbers of types. Called once, since it adds operations to the graph.
+
+        Raises:
+            CLibraryError: A variable has no value.
+        """
+        outputs = (Output * len(variables))()
+        for index, (name, dtype) in enumerate(variables.items()):
+            outputs[index] = self._add("ReadVariableOp", f"read_{index}", self._handle(name), dtype=dtype)
+        results = (ctypes.c_void_p * len(outputs))()
+        with self.library.status() as status:
+            self.library.functions.TF_SessionRun(
+                *(self.handle, None, None, None, 0, outputs, results, len(outputs), None, 0, None, status)
+            )
+        return list(results)
+
+    def assign(self, variables: Mapping[str, int], tensors: Sequence[int]) -> None:
+        """Let variables use the memory of TF_Tensors as their values.
+
+        Args:
+            variables: Handles and numbers of types. Called once, since it adds operations to the graph.
+            tensors: A TF_Tensor for each of them.
+
+        Raises:
+            CLibraryError: TensorFlow refuses a tensor.
+        """
+        fed, assignments = (Output * len(variables))(), (ctypes.c_void_p * len(variables))()
+        for index, (name, dtype) in enumerate(variables.items()):
+            fed[index] = self._add("Placeholder", f"value_{index}", dtype=dtype)
+            inputs = (self._handle(name), fed[index])
+            assignments[index] = self._add("AssignVariableOp", f"assign_{index}", *inputs, dtype=dtype).operation
+        values = (ctypes.c_void_p * len(tensors))(*tensors)
+        with self.library.status() as status:
+            self.library.functions.TF_SessionRun(
+                *(self.handle, None, fed, values, len(fed), None, None, 0, assignments, len(assignments), None, status)
+            )
+
     def close(self) -> None:
         for free in (self.library.functions.TF_CloseSession, self.library.functions.TF_DeleteSession):
             with self.library.status() as status:
                 free(self.handle, status)
         self.library.functions.TF_DeleteGraph(self._graph)
+
+    def _handle(self, name: str) -> Output:
+        found = self._output(name)
+        if found is None:
+            raise CLibraryError(Code.NOT_FOUND.number, f"the graph has no variable {name}")
+        return found
+
+    def _add(self, kind: str, name: str, *inputs: Output, dtype: int) -> Output:
+        """Add an operation to the graph; return its first output."""
+        functions = self.library.functions
+        description = functions.TF_NewOperation(self._graph, kind.encode(), f"tidemill/{name}".encode())
+        for each in inputs:
+            functions.TF_AddInput(description, each)
+        functions.TF_SetAttrType(description, b"dtype", dtype)
+        with self.library.status() as status:
+            return Output(functions.TF_FinishOperation(description, status), 0)
 
     def _output(self, tensor: str) -> Output | None:
         name, _, index = tensor.partition(":")
@@ -201,7 +285,7 @@ class _CModel:
         native: EngineLibrary | None,
         run_options: Mapping[bool, int],
     ) -> None:
-        self._session = session
+        self.session = session
         self._native = native
         self._tensors = tensors
         self._run_options = run_options
@@ -209,6 +293,8 @@ class _CModel:
         self.signature_defs = signatures.definitions
         self.is_narrow = False
         """Whether its operations run on one thread each."""
+        self.shares_variables = False
+        """Whether another session can use all of its variables in the same memory."""
         self._calls: dict[str, _CCall | NativeCall] = {}
 
     def prepare(self, signature: Signature) -> None:
@@ -221,7 +307,7 @@ class _CModel:
             return  # nothing could be refused
         refused = [np.empty(0, _INT32 if spec.dtype != _INT32 else _FLOAT) for spec in signature.inputs.values()]
         with contextlib.suppress(CLibraryError):
-            _CCall(self._session, signature, tensors=self._tensors).run(refused, self._run_options[False])
+            _CCall(self.session, signature, tensors=self._tensors).run(refused, self._run_options[False])
 
     def run(self, signature: Signature, feeds: Sequence[Array], *, pooled: bool) -> list[Array]:
         call = self._calls.get(signature.key)
@@ -234,10 +320,10 @@ class _CModel:
 
     def close(self) -> None:
         self._calls.clear()
-        self._session.close()
+        self.session.close()
 
     def _call(self, signature: Signature) -> "_CCall | NativeCall":
-        session, tensors = self._session, self._tensors
+        session, tensors = self.session, self._tensors
         if self._native is None:
             return _CCall(session, signature, tensors=tensors)
         inputs, outputs = session.outputs(signature.inputs.values()), session.outputs(signature.outputs.values())

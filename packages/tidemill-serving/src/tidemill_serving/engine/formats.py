@@ -43,9 +43,12 @@ class FormatEngine:
     def release_memory(self) -> None:
         self._engine.release_memory()
 
-    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
+    def shares_variables(self, model: LoadedModel) -> bool:
+        return self._engine.shares_variables(model)
+
+    def load(self, path: Path, *, twin_of: LoadedModel | None = None) -> LoadedModel:
         file = self._formats.tflite_file(path)
-        return self._engine.load(path, narrow=narrow) if file is None else self._tflite.load(file)
+        return self._engine.load(path, twin_of=twin_of) if file is None else self._tflite.load(file)
 
     @cached_property
     def _tflite(self) -> TfliteLoader:

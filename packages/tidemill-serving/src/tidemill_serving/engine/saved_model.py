@@ -17,6 +17,7 @@ from tidemill_serving.models import SAVED_MODEL_FILES
 
 _BINARY, _TEXT = SAVED_MODEL_FILES
 _MISSING_OPERATION = re.compile(r"(?:No OpKernel was registered to support Op|Op type not registered) '(\w+)'")
+_VARIABLES = "variables"
 _ONLY_OF_THE_FILE = (*SAVED_MODEL_FILES, "fingerprint.pb")  # which identifies the unchanged file
 
 
@@ -62,20 +63,25 @@ def cannot_load(path: Path, error: Exception) -> StartFailed:
 
 
 @contextlib.contextmanager
-def loadable(path: Path, meta_graph: Any, *, wheel: Wheel) -> Generator[Path]:
+def loadable(path: Path, meta_graph: Any, *, wheel: Wheel, restore: bool = True) -> Generator[Path]:
     """Provide the directory to load: the SavedModel's, or a changed copy if variables are restored by the object graph.
 
     Args:
         meta_graph: Its MetaGraphDef, which this may change.
         wheel: The messages of TensorFlow.
+        restore: Restore the variables. TensorFlow leaves them without values if their files are not in the directory.
     """
-    if not Variables(meta_graph).restore_by_objects():
+    is_changed = Variables(meta_graph).restore_by_objects()
+    if restore and not is_changed:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-model-") as name:
-        saved = wheel.saved_model.SavedModel(saved_model_schema_version=1, meta_graphs=[meta_graph])
-        (Path(name) / _BINARY).write_bytes(saved.SerializeToString())
+        replaced: tuple[str, ...] = () if restore else (_VARIABLES,)
+        if is_changed:
+            replaced += _ONLY_OF_THE_FILE
+            saved = wheel.saved_model.SavedModel(saved_model_schema_version=1, meta_graphs=[meta_graph])
+            (Path(name) / _BINARY).write_bytes(saved.SerializeToString())
         for entry in os.scandir(path):
-            if entry.name not in _ONLY_OF_THE_FILE:
+            if entry.name not in replaced:
                 (Path(name) / entry.name).symlink_to(Path(entry.path).resolve())
         yield Path(name)

@@ -63,12 +63,16 @@ class SessionEngine:
     def release_memory(self) -> None:
         release_free_memory()
 
-    def load(self, path: Path, *, narrow: bool = False) -> LoadedModel:
+    def shares_variables(self, model: LoadedModel) -> bool:
+        """Return False: a session has variables of its own."""
+        return False
+
+    def load(self, path: Path, *, twin_of: LoadedModel | None = None) -> LoadedModel:
         """Load a SavedModel into a session of its own, as `Engine.load`, without running it.
 
         Args:
             path: Directory of the SavedModel.
-            narrow: Makes no difference, since all sessions of Python's TensorFlow share their threads.
+            twin_of: Makes no difference, since all sessions of Python's TensorFlow share their threads.
         """
         v1 = self._tensorflow.compat.v1
         meta_graph = read_meta_graph(path, wheel=self._wheel, tags=self._tags)

@@ -15,7 +15,7 @@ from tidemill_serving.engine.base import Engine, LoadedModel
 from tidemill_serving.errors import StartFailed
 
 MAX_BYTES = 268_435_456
-"""Size of a model's files above which a second copy takes more memory than it is worth."""
+"""Size of a model's files, without variables that both sessions share, above which a second copy is not worth it."""
 
 
 class _TwinState(Enum):
@@ -80,7 +80,7 @@ def new_twin(
 ) -> Twin | None:
     """Return a second session for a model, not yet loaded; None if it would be of no use.
 
-    The two sessions have variables of their own, so no run may change them.
+    No run may change variables: both sessions share them, or each has its own (`Engine.shares_variables`).
 
     Args:
         path: The SavedModel.
@@ -91,21 +91,23 @@ def new_twin(
     if has_effects or model.unusable or engine.is_narrow(model):
         return None
     files = _files(path)
-    if sum(size for _, size, _ in files) > MAX_BYTES:
+    shared = path / "variables" if engine.shares_variables(model) else None
+    if sum(size for file, size, _ in files if file.parent != shared) > MAX_BYTES:
         return None
 
     def load() -> LoadedModel:
         if _files(path) != files:
             raise StartFailed(f"the files in {path} are not those that were loaded at first")
-        twin = engine.load(path, narrow=True)
+        twin = engine.load(path, twin_of=model)
         for signature in twin.signatures.values():
             twin.prepare(signature)
+        engine.release_memory()
         return twin
 
     return Twin(load, loaded=loaded)
 
 
-def _files(path: Path) -> list[tuple[str, int, int]]:
-    """Return name, size and time of change of each file of a SavedModel."""
-    found = [(str(each), each.stat()) for each in sorted(path.rglob("*")) if each.is_file()]
-    return [(name, status.st_size, status.st_mtime_ns) for name, status in found]
+def _files(path: Path) -> list[tuple[Path, int, int]]:
+    """Return path, size and time of change of each file of a SavedModel."""
+    found = [(each, each.stat()) for each in sorted(path.rglob("*")) if each.is_file()]
+    return [(file, status.st_size, status.st_mtime_ns) for file, status in found]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from tidemill_serving.engine.graph import called_functions, node_name, outer_nodes_behind
+from tidemill_serving.engine.graph import called_functions, node_name, nodes_behind, outer_nodes_behind
 
 INIT_SIGNATURE = "__saved_model_init_op"
 _INIT_COLLECTIONS = ("saved_model_main_op", "legacy_init_op")
@@ -20,6 +20,9 @@ _SAME = frozenset({"Identity", "IdentityN"})
 _READS = frozenset(
     {"DisableCopyOnRead", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
 )
+_GATHERS = frozenset({"ResourceGather", "ResourceGatherNd"})
+_RESTORE = frozenset({_HANDLE, "AssignVariableOp", "Const", "NoOp", "Placeholder", "RestoreV2", *_CALLS, *_SAME})
+"""Operations that restore variables and nothing else."""
 _AFTER_CONDITION = frozenset({"Case", "If", "StatelessCase", "StatelessIf"})
 """Operations that pass all inputs but the first one to the functions that they call."""
 _VALUE_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -65,20 +68,44 @@ class Variables:
         """
         return sorted(name for name in self._without_value(definition) if not self._is_written(name))
 
+    def shareable(self) -> dict[str, int]:
+        """Return the restored variables, which another session of the same graph can share, with their types.
+
+        Returns:
+            Handles and numbers of types; empty if that session has to restore them itself: restoring also fills tables
+            or variables of TensorFlow 1, or an initializer uses variables.
+        """
+        restore = self._meta_graph.saver_def.restore_op_name
+        if {node.op for node in nodes_behind([restore], self._graph)} - _RESTORE or any(
+            self._handles(self._initializers)
+        ):
+            return {}
+        found = {_resource(node): (name, node.attr["dtype"].type) for name, node in self._handles([restore])}
+        return dict(found.values())
+
+    def are_gathered(self) -> bool:
+        """Return whether rows are read directly from a variable, of which TensorFlow then makes an unshared copy."""
+        functions = self._functions.values()
+        bodies = (self._graph.node, *(function.node_def for function in functions))
+        return any(node.op in _GATHERS for body in bodies for node in body)
+
     def _without_value(self, definition: Any) -> list[str]:
         """Return the variables behind a signature that neither the restore operation nor an initializer assigns."""
         return [name for name, node in self._handles(_tensors(definition)) if _resource(node) not in self._assigned]
 
     @cached_property
     def _assigned(self) -> set[_Resource]:
-        collections = self._meta_graph.collection_def
-        initializers = [
-            name for key in _INIT_COLLECTIONS if key in collections for name in collections[key].node_list.value
-        ]
-        if INIT_SIGNATURE in self._meta_graph.signature_def:
-            initializers += _tensors(self._meta_graph.signature_def[INIT_SIGNATURE])
         restore = self._meta_graph.saver_def.restore_op_name
-        return {_resource(node) for _, node in self._handles([restore, *initializers])}
+        return {_resource(node) for _, node in self._handles([restore, *self._initializers])}
+
+    @cached_property
+    def _initializers(self) -> list[str]:
+        """Operations and tensors that the loader runs after the restore operation."""
+        collections = self._meta_graph.collection_def
+        found = [name for key in _INIT_COLLECTIONS if key in collections for name in collections[key].node_list.value]
+        if INIT_SIGNATURE in self._meta_graph.signature_def:
+            found += _tensors(self._meta_graph.signature_def[INIT_SIGNATURE])
+        return found
 
     def _handles(self, tensors: list[str]) -> Iterator[tuple[str, Any]]:
         """Yield name and node of each variable's handle behind these tensors."""
