@@ -1,9 +1,13 @@
 """Which requests may wait for a run, while more arrive than can be answered.
 
 Clients that wait for an answer before they send the next request never have more requests than clients. Their requests
-wait, however slow the model. If requests keep arriving faster than they are answered, every request would wait longer
-than the one before, until clients give up on all of them. Then only those are accepted that can be answered within
-twice the time of a request that comes alone, and the others are refused at once.
+wait, however slow the model: up to 64 of them always, more if the queue does not keep growing. If requests keep
+arriving faster than they are answered, every request would wait longer than the one before, until clients give up on
+all of them. Then only those are accepted that can be answered within twice the time of a request that comes alone, and
+the others are refused at once.
+
+Nothing tells the first requests of an overload from those of many clients that start together. So an overload is
+recognized by two periods, which are short: of eight answers, but at least 0.05 s.
 """
 
 import math
@@ -12,15 +16,20 @@ from collections.abc import Callable
 
 from tidemill_serving.errors import Code, RequestError
 
-_WINDOW_S = 0.25
+CLIENTS = 64
+"""So many requests of a signature may wait without an overload: they can be clients that wait for their answers."""
+_PERIOD_S, _PERIOD_ANSWERS, _LONGEST_PERIOD_S = 0.05, 8, 0.25
 _PATIENCE_S = 0.5  # shorter queues are no overload, however fast they grow
-_FAST, _ENOUGH = 2, 4  # a window in which twice as many arrive as are answered counts twice; so much is an overload
+_FAST, _ENOUGH = 2, 4  # a period in which twice as many arrive as are answered counts twice; so much is an overload
 _RATIO = 2.0
 _SLACK = 1.1
+# Refused clients that ask again at once look like an overload forever. So it is ended after this time, and then after
+# twice as long each time, to see whether it begins again.
+_FIRST_TRIAL_S, _LAST_TRIAL_S = 10.0, 160.0
 
 
 class Admission:
-    """Recognizes an overload of a signature by the requests that arrive and that are answered in periods of 0.25 s.
+    """Recognizes an overload of a signature by the requests that arrive and that are answered in short periods.
 
     Args:
         changed: Called when an overload begins, with True and 0, and when it ends, with False and the number of
@@ -39,10 +48,11 @@ class Admission:
         self._changed = changed
         self._longest_wait_s = longest_wait_s
         self._clock = clock
-        self._end_s = 0.0
+        self._begin_s = self._last_s = 0.0
         self._arrived = self._answered = self._queued = 0
         self._growth = 0
         self._refused = 0
+        self._trial_s, self._trial_at_s = _FIRST_TRIAL_S, 0.0
         self.is_overloaded = False
         self.refused = 0
         """Number of requests that were refused."""
@@ -51,7 +61,7 @@ class Admission:
         """Count a request that arrives; return whether it may wait.
 
         Args:
-            wait_s: Expected time in seconds until its run.
+            wait_s: Expected time in seconds until its run; 0 if it is not known.
             run_s: Expected time of its run in seconds.
             alone_s: The same without other requests.
             queued: Number of waiting requests.
@@ -60,12 +70,12 @@ class Admission:
         self._look(queued)
         self._arrived += is_read
         is_too_long = wait_s > self._longest_wait_s
-        if not self.is_overloaded and (is_too_long or (self._growth >= _ENOUGH and wait_s > _PATIENCE_S)):
-            self.is_overloaded = True
-            self._refused = 0
-            self._changed(True, 0)
+        is_growing = self._growth >= _ENOUGH and wait_s > _PATIENCE_S
+        if not self.is_overloaded and queued >= CLIENTS and (is_too_long or is_growing):
+            self._begin()
         is_free = not (wait_s or queued)
-        if not self.is_overloaded or is_free or (not is_too_long and self.in_time(wait_s + run_s, alone_s=alone_s)):
+        is_soon = not self.is_overloaded or self.in_time(wait_s + run_s, alone_s=alone_s)
+        if is_free or (is_soon and not is_too_long):
             return True
         self._arrived += not is_read
         self.note_refusal()
@@ -92,17 +102,29 @@ class Admission:
     def _look(self, queued: int) -> None:
         """At the end of a period, decide by the requests in it whether the queue grows."""
         now_s = self._clock()
-        if now_s < self._end_s:
+        passed_s, was_idle = now_s - self._begin_s, now_s - self._last_s > _LONGEST_PERIOD_S
+        self._last_s = now_s
+        least_s = _PERIOD_S if self._answered >= _PERIOD_ANSWERS else _LONGEST_PERIOD_S
+        if not was_idle and (passed_s < least_s or (queued and not self._answered)):  # long runs have no answers yet
             return
         is_growing = self._arrived > _SLACK * self._answered + 1
-        if now_s > self._end_s + _WINDOW_S or not is_growing:  # nothing arrived for a whole period
-            self._growth = 0
+        if was_idle or not is_growing:
+            self._growth, self._trial_s = 0, _FIRST_TRIAL_S
+            self._end()
+        elif self.is_overloaded and now_s >= self._trial_at_s:
+            self._growth, self._trial_s = 0, min(2 * self._trial_s, _LAST_TRIAL_S)
             self._end()
         elif self.is_overloaded or queued > self._queued:
             self._growth += _FAST if self._arrived > _FAST * self._answered else 1
-        self._end_s = now_s + _WINDOW_S
+        self._begin_s = now_s
         self._arrived = self._answered = 0
         self._queued = queued
+
+    def _begin(self) -> None:
+        self.is_overloaded = True
+        self._refused = 0
+        self._trial_at_s = self._clock() + self._trial_s
+        self._changed(True, 0)
 
     def _end(self) -> None:
         if self.is_overloaded:

@@ -114,7 +114,7 @@ class BatchQueue(Runner):
             return
         self._unfinished += 1
         self._threads.jobs += 1
-        self._queued_rows += job.rows
+        self._queued_rows[job.kind] += job.rows
         if self._open is not None and not self._fits(self._open, job):
             self._close()
         if self._open is None:

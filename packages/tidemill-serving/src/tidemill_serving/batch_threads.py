@@ -114,6 +114,14 @@ class BatchThreads:
             self._waiting[runner] = None
         self.dispatch()
 
+    def withdraw(self, runner: Waiting) -> None:
+        """Forget a runner that has no waiting jobs any more.
+
+        Args:
+            runner: A runner, which may be in no list.
+        """
+        self._waiting.pop(runner, None)
+
     def dispatch(self) -> None:
         """Start runs while processors are free."""
         while (chosen := self._choose()) is not None:
@@ -122,7 +130,7 @@ class BatchThreads:
             if run is not None:
                 self._start(run, slots)
             if not runner.has_thread_jobs:
-                self._waiting.pop(runner, None)
+                self.withdraw(runner)
 
     def release(self, run: ThreadRun) -> None:
         """Note that a run has ended, and start others."""

@@ -12,7 +12,7 @@ for each request, as in TF Serving.
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -107,7 +107,7 @@ class Runner:
         self._max_loop_rows = max(self._max_rows, DEFAULT_MAX_ROWS)
         self._loop_jobs: deque[Job] = deque()
         self._thread_jobs: deque[Job] = deque()
-        self._queued_rows = 0
+        self._queued_rows: Counter[int] = Counter()  # by kind
         self._runs = 0
         self._last = (0, 1)  # kind and rows
         self.used_s = 0.0
@@ -160,8 +160,8 @@ class Runner:
         if not self._schedule.admission.is_overloaded or self._placement.on_loop:
             return None
         kind, rows = self._last
-        queued, queued_rows = len(self._thread_jobs), self._queued_rows
-        return self._schedule.refusal(kind, rows, queued=queued, queued_rows=queued_rows, is_read=False)
+        queued = len(self._thread_jobs)
+        return self._schedule.refusal(kind, rows, queued=queued, queued_rows=self._queued_rows, is_read=False)
 
     def takes_here(self, job: Job) -> bool:
         """Return whether a job is small enough for `run_here`.
@@ -225,7 +225,7 @@ class Runner:
         if not self._thread_jobs:
             return None
         first = self._thread_jobs[0]
-        rows = self._schedule.rows_for(first.kind, self._queued_rows, narrow=self.next_is_narrow)
+        rows = self._schedule.rows_for(first.kind, self._queued_rows[first.kind], narrow=self.next_is_narrow)
         return self._thread_run(self._take(self._thread_jobs, rows))
 
     @property
@@ -241,7 +241,7 @@ class Runner:
         if not self._runs or self._max_rows == 1:
             return True
         kind, narrow = self._thread_jobs[0].kind, self.next_is_narrow
-        return not self._schedule.waits_for_more(kind, self._queued_rows, narrow=narrow)
+        return not self._schedule.waits_for_more(kind, self._queued_rows[kind], narrow=narrow)
 
     @property
     def next_is_narrow(self) -> bool:
@@ -280,7 +280,7 @@ class Runner:
         job.is_alone = not self._threads.jobs
         job.since_s = time.perf_counter()
         self._threads.jobs += 1
-        self._queued_rows += job.rows
+        self._queued_rows[job.kind] += job.rows
         self._thread_jobs.append(job)
         self._wake()
 
@@ -288,21 +288,24 @@ class Runner:
         """Refuse the waiting jobs that would be answered too late, at the beginning of an overload."""
         waiting, now_s = list(self._thread_jobs), time.perf_counter()
         self._thread_jobs.clear()
-        self._queued_rows = 0
+        self._queued_rows.clear()
         for job in waiting:
             waited_s = now_s - job.since_s
             if self._schedule.is_late(job.kind, job.rows, waited_s=waited_s, queued_rows=self._queued_rows):
                 self._schedule.admission.note_refusal()
                 self._threads.jobs -= 1
-                self._finish([job], [refusal(waited_s)])
+                self._finish([job], [refusal(0.0)])
             else:
                 self._thread_jobs.append(job)
-                self._queued_rows += job.rows
+                self._queued_rows[job.kind] += job.rows
+        if not self._thread_jobs:
+            self._threads.withdraw(self)
 
     def _thread_run(self, jobs: list[Job]) -> ThreadRun:
         """Return a run of jobs that no longer wait."""
         rows, kind = sum(job.rows for job in jobs), jobs[0].kind
-        self._queued_rows -= rows
+        for job in jobs:
+            self._queued_rows[job.kind] -= job.rows
         self._runs += 1
         self._last = kind, jobs[0].rows
         narrow = self._is_narrow(jobs)

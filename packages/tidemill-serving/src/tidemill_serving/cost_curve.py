@@ -50,6 +50,7 @@ class CostCurve:
         self._choice = 1
         self._kept = self._reported = 0
         self._choices = 0
+        self._is_known = False
 
     @property
     def choice(self) -> int:
@@ -68,7 +69,9 @@ class CostCurve:
             rows: Rows of the run.
             cost_s: Time that the run took, in seconds.
         """
-        self._sizes.setdefault(_power(rows), _Size()).add(rows, cost_s)
+        size = self._sizes.setdefault(_power(rows), _Size())
+        size.add(rows, cost_s)
+        self._is_known = self._is_known or size.runs >= _SAMPLES
         known = self._known(self._max_rows)
         if known:
             best_s = min(known.values())
@@ -81,14 +84,23 @@ class CostCurve:
         self._reported = self._choice
         return True
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there were enough runs of a size: the first ones can take much longer than all others."""
+        return self._is_known
+
     def cost_s(self, rows: int) -> float | None:
-        """Return the expected cost of a run in seconds, from runs of the nearest size; None before the first run."""
+        """Return the expected cost of a run in seconds, from runs of the nearest size; None before the first run.
+
+        Sizes with enough runs are preferred.
+        """
         if not self._sizes:
             return None
         power = _power(rows)
         size = self._sizes.get(power)
-        if size is None:
-            size = self._sizes[min(self._sizes, key=lambda each: abs(each.bit_length() - power.bit_length()))]
+        if size is None or (self._is_known and size.runs < _SAMPLES):
+            sizes = [each for each in self._sizes if self._sizes[each].runs >= _SAMPLES] or self._sizes
+            size = self._sizes[min(sizes, key=lambda each: abs(each.bit_length() - power.bit_length()))]
         return size.row_s * rows
 
     def rows_for(self, waiting: int) -> int:

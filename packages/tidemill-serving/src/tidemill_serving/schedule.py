@@ -89,7 +89,7 @@ class RunSchedule:
         return (self._cost_s(kind, rows, narrow=narrow) or 0.0) * (self._stretch if narrow else 1.0)
 
     def refusal(
-        self, kind: int, rows: int, *, queued: int, queued_rows: int, is_read: bool = True
+        self, kind: int, rows: int, *, queued: int, queued_rows: Mapping[int, int], is_read: bool = True
     ) -> RequestError | None:
         """Count a request that arrives, and return the error if it may not wait.
 
@@ -97,7 +97,7 @@ class RunSchedule:
             kind: Size of its rows in bytes, as a power of two.
             rows: Its rows.
             queued: Number of waiting requests of the signature.
-            queued_rows: Their rows.
+            queued_rows: Their rows, by kind.
             is_read: As for `Admission.admits`.
         """
         wait_s, run_s, alone_s = self._times(kind, rows, queued_rows)
@@ -105,7 +105,7 @@ class RunSchedule:
             return None
         return refusal(wait_s)
 
-    def is_late(self, kind: int, rows: int, *, waited_s: float, queued_rows: int) -> bool:
+    def is_late(self, kind: int, rows: int, *, waited_s: float, queued_rows: Mapping[int, int]) -> bool:
         """Return whether a request that waits already would be answered too late during an overload."""
         wait_s, run_s, alone_s = self._times(kind, rows, queued_rows)
         return not self.admission.in_time(waited_s + wait_s + run_s, alone_s=alone_s)
@@ -150,16 +150,36 @@ class RunSchedule:
             ],
         }
 
-    def _times(self, kind: int, rows: int, queued_rows: int) -> tuple[float, float, float]:
-        """Return the expected time until a run, the time of the run, and its time without other requests."""
+    def _times(self, kind: int, rows: int, queued_rows: Mapping[int, int]) -> tuple[float, float, float]:
+        """Return the expected time until a run, the time of the run, and its time without other requests.
+
+        All are 0 while too little is known, so that no request is refused for the first runs, which can be slow.
+        """
         narrow = self.is_narrow(kind, rows, alone=False)
-        run_s = self.expected_s(kind, rows, narrow=narrow)
-        curve = self._curve(kind, narrow=narrow)
-        at_once = max(min(curve.choice, queued_rows), 1)
-        queued_s = self.expected_s(kind, at_once, narrow=narrow) / at_once * queued_rows
+        run_s = self._known_s(kind, rows, narrow=narrow)
+        if not run_s:
+            return 0.0, 0.0, 0.0
+        queued_s = 0.0
+        for each, waiting in queued_rows.items():
+            curve = self._curves.get((each, narrow))
+            at_once = max(min(1 if curve is None else curve.choice, waiting), 1)
+            queued_s += self._known_s(each, at_once, narrow=narrow) / at_once * waiting
         wait_s = self._threads.wait_s() + queued_s * self._threads.sharers / self._threads.lanes(narrow=narrow)
         known = [cost_s for each in (False, True) if (cost_s := self._cost_s(kind, rows, narrow=each)) is not None]
         return wait_s, run_s, min(known, default=run_s)
+
+    def _known_s(self, kind: int, rows: int, *, narrow: bool) -> float:
+        """Return the expected duration of a run, from rows of about the same size if there were none of this one.
+
+        The other session tells it better than rows of another size. Returns 0 if there were too few runs of any kind.
+        """
+        curve = self._curves.get((kind, narrow))
+        if curve is None or not curve.is_known:
+            known = [key for key, each in self._curves.items() if each.is_known]
+            if not known:
+                return 0.0
+            kind, narrow = min(known, key=lambda key: (abs(key[0] - kind), key[1] is not narrow))
+        return self.expected_s(kind, rows, narrow=narrow)
 
     def _curve(self, kind: int, *, narrow: bool) -> CostCurve:
         curve = self._curves.get((kind, narrow))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     pass
 
 _MAX_SLOTS = 256
+_WAIT = 0.8  # share of the time for an answer that a request may wait for its run
 _ANSWER_MARGIN_S = 5.0
 
 
@@ -61,7 +62,7 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
     report_json()
     event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))
     batching = options.batching if options.batching_file is None else read_batching_file(options.batching_file)
-    threads = _threads(batching, longest_wait_s=options.limits.answer_timeout_s / 2)
+    threads = _threads(batching, longest_wait_s=options.limits.answer_timeout_s * _WAIT)
     if batching is not None:
         print_batching(batching)
     async with contextlib.AsyncExitStack() as cleanup:
