@@ -336,18 +336,18 @@ def test_a_queue_that_grows_slowly_to_the_longest_wait_is_an_overload() -> None:
 
 
 @pytest.fixture
-def schedule() -> Iterator[Schedule]:
+def schedule() -> Iterator[RunSchedule]:
     threads = BatchThreads(slots=1)
-    yield Schedule(threads, max_rows=32, only_narrow=True)
+    yield RunSchedule(threads, max_rows=32, only_narrow=True)
     threads.close()
 
 
-def learn(schedule: Schedule, kind: int, cost_s: float, *, runs: int = 3, narrow: bool = True) -> None:
+def learn(schedule: RunSchedule, kind: int, cost_s: float, *, runs: int = 3, narrow: bool = True) -> None:
     for _ in range(runs):
         schedule.learn(kind, 1, elapsed_s=cost_s, cost_s=cost_s, narrow=narrow, alone=False)
 
 
-def test_first_runs_that_take_long_refuse_no_request(schedule: Schedule) -> None:
+def test_first_runs_that_take_long_refuse_no_request(schedule: RunSchedule) -> None:
     learn(schedule, 3, 60.0, runs=2)  # kernels are prepared
     assert schedule.refusal(3, 1, queued=40, queued_rows={3: 40}) is None
     learn(schedule, 3, 0.02, runs=1)
@@ -355,14 +355,14 @@ def test_first_runs_that_take_long_refuse_no_request(schedule: Schedule) -> None
     assert schedule.refusal(3, 1, queued=5000, queued_rows={3: 5000}) is not None
 
 
-def test_small_rows_that_wait_do_not_count_as_large_ones(schedule: Schedule) -> None:
+def test_small_rows_that_wait_do_not_count_as_large_ones(schedule: RunSchedule) -> None:
     learn(schedule, 10, 0.001)
     learn(schedule, 20, 2.0)
     assert schedule.refusal(20, 1, queued=60, queued_rows={10: 60}) is None
     assert schedule.refusal(10, 1, queued=60, queued_rows={20: 60}) is not None  # for two minutes
 
 
-def test_rows_of_another_size_tell_the_time_until_rows_of_a_size_were_run(schedule: Schedule) -> None:
+def test_rows_of_another_size_tell_the_time_until_rows_of_a_size_were_run(schedule: RunSchedule) -> None:
     learn(schedule, 10, 2.0)
     assert schedule.refusal(11, 1, queued=60, queued_rows={11: 60}) is not None
 
