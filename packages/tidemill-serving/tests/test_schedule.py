@@ -500,6 +500,32 @@ def test_a_request_alone_uses_all_threads_if_that_makes_it_quicker(wide_s: float
     threads.close()
 
 
+@pytest.mark.parametrize(("row_s", "rows"), [(0.01, 4), (0.000_1, 32)])
+def test_large_runs_are_not_tried_before_the_second_session_unless_it_is_of_no_use(row_s: float, rows: int) -> None:
+    def fail() -> Any:
+        raise OSError("the files are gone")
+
+    failed = threading.Event()
+    twin = Twin(fail, loaded=lambda error: failed.set())
+    threads = BatchThreads(slots=2)
+    schedule = RunSchedule(threads, max_rows=32, twin=twin)
+
+    def largest() -> int:
+        taken = []
+        for _ in range(60):
+            taken.append(schedule.rows_for(KIND, 100, narrow=False))
+            schedule.learn(
+                KIND, taken[-1], elapsed_s=row_s, cost_s=row_s, narrow=False, alone=True
+            )  # rows cost nothing
+        return max(taken)
+
+    assert largest() == rows
+    twin.request()
+    assert failed.wait(DEADLINE_S)
+    assert largest() == 32
+    threads.close()
+
+
 def test_a_second_session_that_does_not_load_changes_nothing() -> None:
     def fail() -> Any:
         raise OSError("the files are gone")

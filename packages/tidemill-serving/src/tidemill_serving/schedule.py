@@ -14,6 +14,9 @@ from tidemill_serving.errors import RequestError
 
 _TWIN_RUNS = 16  # runs beside others after which a second session is loaded
 _TWIN_RUN_S = 0.001  # for shorter runs it would make no difference
+_ROWS_BEFORE_TWIN = (
+    4  # what larger runs cost without it says nothing about later ones, but TensorFlow keeps their memory
+)
 _WIDE_ADVANTAGE = 0.8  # required ratio of times: splitting operations takes more processor time
 _PROBE_EVERY = 64  # runs alone, one of which takes the other way, since times change
 _STRETCH_WEIGHT = 0.1
@@ -78,7 +81,10 @@ class RunSchedule:
 
     def rows_for(self, kind: int, waiting: int, *, narrow: bool) -> int:
         """Return the maximum rows of the next run, given the rows that wait."""
-        return self._curve(kind, narrow=narrow).rows_for(waiting)
+        rows = self._curve(kind, narrow=narrow).rows_for(waiting)
+        is_twin_expected = self._twin is not None and self._twin.is_expected and not narrow
+        is_long = (self._cost_s(kind, 1, narrow=narrow) or 0.0) > _TWIN_RUN_S
+        return min(rows, _ROWS_BEFORE_TWIN) if is_twin_expected and is_long else rows
 
     def waits_for_more(self, kind: int, waiting: int, *, narrow: bool) -> bool:
         """Return whether rows that wait while others of the signature run had better share the next run with more."""

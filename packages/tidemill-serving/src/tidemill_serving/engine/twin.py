@@ -42,6 +42,11 @@ class Twin:
         self.model: LoadedModel | None = None
         """The session; None until it is loaded."""
 
+    @property
+    def is_expected(self) -> bool:
+        """Whether it is not loaded yet, and may be."""
+        return self._state in (_TwinState.ABSENT, _TwinState.LOADING)
+
     def request(self) -> None:
         """Start to load it, unless this has happened."""
         with self._lock:
@@ -65,6 +70,8 @@ class Twin:
         try:
             model = self._load()
         except Exception as error:  # noqa: BLE001  # the model is served without it
+            with self._lock:
+                self._state = _TwinState.CLOSED
             self._loaded(error)
             return
         with self._lock:
