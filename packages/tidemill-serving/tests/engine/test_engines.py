@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidemill_serving.engine import Parallelism, c_api, c_library, open_engine
+from tidemill_serving.engine import LoadedModel, Parallelism, c_api, c_library, open_engine
 from tidemill_serving.errors import Code, RequestError, StartFailed
 from tidemill_serving.options import read_options
 
@@ -150,6 +151,49 @@ def test_two_sessions_hold_each_variable_once(models: Path, path: str, monkeypat
     first, second = reads
     assert first == second
     assert len(set(first.values())) == len(types) > 2
+    twin.close()
+    model.close()
+
+
+def test_variables_that_may_be_on_a_gpu_are_not_shared(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_api._Session, "num_devices", 2)
+    monkeypatch.setattr(c_api._Session, "read", None)
+    engine = c_api.CApiEngine(parallelism=Parallelism(), tags=["serve"])
+    model = engine.load(models / "half_plus/123")
+    assert not engine.shares_variables(model)
+    twin = engine.load(models / "half_plus/123", twin_of=model)
+    (answer,) = twin.run(twin.signatures["serving_default"], [np.array([2], np.float32)], pooled=False)
+    assert answer.tolist() == [3.0]
+    twin.close()
+    model.close()
+
+
+def test_a_second_session_takes_the_variables_while_the_first_one_runs(models: Path) -> None:
+    engine = open_engine("c_api")
+    known = np.load(models / "mlp.npz")
+    model, is_over, wrong = engine.load(models / "mlp/1"), threading.Event(), []
+    running = threading.Barrier(4, timeout=60)
+
+    def answers(of: LoadedModel, *, pooled: bool) -> bool:
+        (found,) = of.run(of.signatures["serving_default"], [known["rows"]], pooled=pooled)
+        return np.allclose(found, known["answers"], atol=1e-6)
+
+    def keep_running(pooled: bool) -> None:
+        wrong.extend([] if answers(model, pooled=pooled) else ["before"])
+        running.wait()
+        while not is_over.is_set():
+            wrong.extend([] if answers(model, pooled=pooled) else ["beside"])
+
+    threads = [threading.Thread(target=keep_running, args=(pooled,)) for pooled in (False, True, False)]
+    for thread in threads:
+        thread.start()
+    running.wait()
+    twin = engine.load(models / "mlp/1", twin_of=model)
+    assert answers(twin, pooled=False)
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
     twin.close()
     model.close()
 

@@ -87,14 +87,12 @@ class CApiEngine:
         meta_graph = read_meta_graph(path, wheel=self._wheel, tags=self._tags)
         narrow = twin_of is not None or is_small_model(meta_graph)
         config = self._config(narrow=narrow)
-        variables = Variables(meta_graph)
-        shareable = variables.shareable()
-        lender = twin_of if isinstance(twin_of, _CModel) and shareable else None
+        lender = twin_of if isinstance(twin_of, _CModel) and twin_of.shareable else None
         try:
             with loadable(path, meta_graph, wheel=self._wheel, restore=lender is None) as directory:
                 session = _Session(directory, self._library, self._wheel, config=config, tags=self._tags)
             if lender is not None:
-                self._share(shareable, lender.session, session)
+                self._share(lender.shareable, lender.session, session)
         except CLibraryError as error:
             raise cannot_load(path, error) from error
         try:
@@ -104,7 +102,9 @@ class CApiEngine:
             raise
         model = _CModel(session, signatures, tensors=self._tensors, native=self._native, run_options=self._run_options)
         model.is_narrow = (self._parallelism.intra_op or (1 if narrow else num_processors())) == 1
-        model.shares_variables = bool(shareable) and not variables.are_gathered()
+        variables = Variables(meta_graph)
+        model.shareable = variables.shareable() if session.num_devices == 1 else {}
+        model.shares_variables = bool(model.shareable) and not variables.are_gathered()
         return model
 
     def _share(self, variables: Mapping[str, int], source: "_Session", target: "_Session") -> None:
@@ -202,6 +202,16 @@ class _Session:
         finally:
             functions.TF_DeleteBuffer(buffer)
 
+    @property
+    def num_devices(self) -> int:
+        """Number of devices that may hold variables; 1 if there is only the processor."""
+        functions = self.library.functions
+        with self.library.status() as status:
+            devices = functions.TF_SessionListDevices(self.handle, status)
+        number: int = functions.TF_DeviceListCount(devices)
+        functions.TF_DeleteDeviceList(devices)
+        return number
+
     def read(self, variables: Mapping[str, int]) -> list[int]:
         """Return the values of variables as TF_Tensors, which share their memory. The caller deletes them.
 
@@ -293,6 +303,8 @@ class _CModel:
         self.signature_defs = signatures.definitions
         self.is_narrow = False
         """Whether its operations run on one thread each."""
+        self.shareable: Mapping[str, int] = {}
+        """Variables that another session can share; none if some may be on a GPU, from which they would be copied."""
         self.shares_variables = False
         """Whether another session can use all of its variables in the same memory."""
         self._calls: dict[str, _CCall | NativeCall] = {}
