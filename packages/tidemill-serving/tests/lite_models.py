@@ -1,5 +1,6 @@
 """TensorFlow Lite models, for `build_models`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,16 @@ class Lite(tf.Module):
     def count(self, a: tf.Tensor) -> Tensors:
         return {"total": self.total.assign_add(a)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name=name) for name in "ab"])
+    def products(self, a: tf.Tensor, b: tf.Tensor) -> Tensors:
+        return {"total": self.total.assign_add(tf.reduce_sum(a * b))}
+
 
 def save_lite(directory: Path) -> None:
     """Save the model with its signatures."""
     lite = Lite()
     saved = directory.parent / "lite.saved"
-    signatures = {"serving_default": lite.predict, "text": lite.text, "count": lite.count}
+    signatures = {"serving_default": lite.predict, "text": lite.text, "count": lite.count, "products": lite.products}
     tf.saved_model.save(lite, str(saved), signatures=signatures)
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved), signature_keys=list(signatures))
     converter.experimental_enable_resource_variables = True
@@ -92,13 +97,18 @@ def save_sequences(directory: Path) -> None:
 
 
 def save_refused(directory: Path) -> None:
-    """Save files that the wheel's interpreter cannot run: with other operations than its own, and a damaged one."""
+    """Save files that the wheel's interpreter cannot run, with other operations than its own, and damaged ones."""
     words = tf.TensorSpec([None], tf.string, name="s")
     both = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
     content = _converted(lambda s: tf.strings.join([s, s]), words, supported_ops=both)
     (directory / "select.tflite").write_bytes(content)
     (directory / "custom.tflite").write_bytes(content.replace(b"FlexStringJoin", b"TideStringJoin"))
     (directory / "damaged.tflite").write_bytes(content[:100])
+    whole = _converted(lambda x: tf.reduce_sum(x, axis=-1), tf.TensorSpec([None, None, None], tf.float32, name="x"))
+    _write(directory / "lite_sum/1", whole)
+    (directory / "unreadable.tflite").write_bytes(_named(whole, b"\xff"))
+    (directory / "unnamed.tflite").write_bytes(_named(whole, None))
+    (directory / "crashing.tflite").write_bytes(_changed(whole, lambda model: setattr(model, "subgraphs", None)))
 
 
 def save_lite_models(directory: Path) -> None:
@@ -140,10 +150,29 @@ def _with_signature_metadata(content: bytes) -> bytes:
         builder.String(definition.SerializeToString().decode())
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(bytes(builder.Finish()), np.uint8)
-    model.buffers.append(buffer)
     entry = schema.MetadataT()
-    entry.name, entry.buffer = "signature_defs_metadata", len(model.buffers) - 1
-    model.metadata = [*(model.metadata or []), entry]
+    entry.name, entry.buffer = "signature_defs_metadata", len(model.buffers)
+
+    def add(model: Any) -> None:
+        model.buffers.append(buffer)
+        model.metadata = [*(model.metadata or []), entry]
+
+    return _changed(content, add)
+
+
+def _named(content: bytes, name: bytes | None) -> bytes:
+    """Give all tensors the same name, or none."""
+
+    def rename(model: Any) -> None:
+        for tensor in model.subgraphs[0].tensors:
+            tensor.name = name
+
+    return _changed(content, rename)
+
+
+def _changed(content: bytes, change: Callable[[Any], object]) -> bytes:
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    change(model)
     packer = flatbuffers.Builder(1024)
     packer.Finish(model.Pack(packer), b"TFL3")
     return bytes(packer.Output())

@@ -77,7 +77,7 @@ def _maker(file: Path) -> str:
     """
     try:
         return _maker_of_archive(file) if zipfile.is_zipfile(file) else _maker_of_hdf5(file)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
         raise _CannotExport(f"the file is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 

@@ -1,8 +1,11 @@
 """TensorFlow Lite models, by the interpreter in TensorFlow's wheel: no more of TensorFlow is imported."""
 
+import asyncio
+import os
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,13 +39,19 @@ def test_signatures_of_the_flatbuffer_are_served_by_rest(server: Server) -> None
     assert refused.status == 400
     assert "[-1,2] but got: [1,3] for input x" in refused.error
     definitions = server.get("/v1/models/lite/metadata").json["metadata"]["signature_def"]["signature_def"]
-    assert sorted(definitions) == ["count", "serving_default", "text"]
+    assert sorted(definitions) == ["count", "products", "serving_default", "text"]
     assert definitions["serving_default"]["inputs"]["x"]["dtype"] == "DT_FLOAT"
 
 
 def test_loading_runs_nothing_and_all_requests_share_a_variable(server: Server) -> None:
     counts = [server.predict("lite", {"signature_name": "count", "inputs": 2}).json["outputs"] for _ in range(3)]
     assert counts == [2.0, 4.0, 6.0]
+    products = {"signature_name": "products", "inputs": {"a": [1, 2], "b": [3, 4]}}
+    assert server.predict("lite", products).json["outputs"] == 17.0
+    for _ in range(2):
+        wrong = {"signature_name": "products", "inputs": {"a": [1, 2], "b": [3, 4, 5]}}
+        assert server.predict("lite", wrong).status == 400
+    assert server.predict("lite", products).json["outputs"] == 28.0  # a failed run does not reset the variable
 
 
 def test_a_network_of_8_bit_integers_answers_as_tensorflows_interpreter(server: Server, models: Path) -> None:
@@ -95,10 +104,69 @@ def test_a_model_that_the_interpreter_cannot_run_is_refused_with_the_reason(
         "select": r"operations that the interpreter lacks \(FlexStringJoin\); convert",
         "custom": r"operations that the interpreter lacks \(TideStringJoin\); convert",
         "damaged": "not a valid Flatbuffer",
+        "crashing": r"model.tflite is damaged: TensorFlow Lite crashes \(SIGSEGV\)",
+        "unreadable": "model.tflite is damaged: its signatures cannot be read: 'utf-8' codec",
     }.items():
         shutil.copy(models / f"{name}.tflite", tmp_path / "model.tflite")
         with pytest.raises(StartFailed, match=reason):
             engine.load(tmp_path)
+
+
+def test_a_model_without_names_of_tensors_has_numbers_for_them(engine: Engine, models: Path, tmp_path: Path) -> None:
+    shutil.copy(models / "unnamed.tflite", tmp_path / "model.tflite")
+    model = engine.load(tmp_path)
+    signature = model.signatures["serving_default"]
+    assert [*signature.inputs, *signature.outputs] == ["tensor_0", "tensor_2"]
+    assert run(model, np.ones((1, 2, 3), np.float32))[0].tolist() == [[3.0, 3.0]]
+
+
+class Gate(np.ndarray):
+    """An input whose run waits: its shape is read before the run, and again by it."""
+
+    reached, opened = threading.Event(), threading.Event()
+    reads = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        self.reads += 1
+        if self.reads == 2:
+            self.reached.set()
+            assert self.opened.wait(60)
+        return np.asarray(self).shape
+
+
+def test_the_event_loop_does_not_wait_for_the_runs_of_threads(models: Path) -> None:
+    model = open_engine("c_api", formats=Formats(prefer_tflite=True, tflite_interpreters=1)).load(
+        models / "lite_both/1"
+    )
+    (signature,) = model.signatures.values()
+    slow = np.ones(3, np.float32).view(Gate)
+
+    async def ask() -> list[np.ndarray]:
+        return model.run(signature, [np.ones(1, np.float32)], pooled=False)
+
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(model.run, signature, [slow], pooled=False)
+        assert slow.reached.wait(60)
+        assert asyncio.run(ask())[0].tolist() == [3.0]
+        assert not running.done()
+        slow.opened.set()
+        assert running.result(60)[0].tolist() == [3.0, 3.0, 3.0]
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_memory_of_a_large_request_is_freed_by_the_next_small_one(engine: Engine, models: Path) -> None:
+    model = engine.load(models / "lite_sum/1")
+    small = np.ones((1, 1, 1), np.float32)
+    run(model, small)
+    before = resident_bytes()
+    run(model, np.ones((64, 1024, 1024), np.float32))
+    assert resident_bytes() - before > 2**27
+    run(model, small)
+    assert resident_bytes() - before < 2**27
 
 
 def test_the_option_decides_between_two_models_of_a_version(models: Path, server: Server, start: Any) -> None:

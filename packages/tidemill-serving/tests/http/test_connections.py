@@ -332,6 +332,12 @@ def test_a_unix_socket_is_private_and_may_have_a_long_path(tmp_path: Path) -> No
         first.listen()
         with pytest.raises(StartFailed, match="another server listens there"):
             bind_unix(path)
+    short = tmp_path / "s"
+    with bind_unix(short) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.listen(0)
+        waiting.connect(str(short))
+        with pytest.raises(StartFailed, match="a busy server listens there"):
+            bind_unix(short)
     bind_unix(path).close()  # leaves a socket without a listener, as a killed server does
 
 

@@ -55,18 +55,23 @@ def test_a_profile_has_the_operations_of_the_models(asked: Any, tmp_path: Path) 
         answer = ask(duration_ms=300, emit_xspace=True, host_name="here")
         assert b"MatMul" in answer.xspace
         assert list(MESSAGES["XSpace"].FromString(answer.xspace).hostnames) == ["here"]
+        (tmp_path / "mine").write_text("mine")
+        (tmp_path / "mine.xplane.pb").symlink_to(tmp_path / "mine")
+        named = {"repository_root": str(tmp_path.parent), "session_id": tmp_path.name, "host_name": "mine"}
         for fields, text in (
             ({}, "a profile of 0.0 s: expected more than 0"),
             ({"duration_ms": 10**6}, "less than the call's"),
             ({"duration_ms": 1, "repository_root": "gs://logs", "session_id": "s", "host_name": "h"}, "no absolute"),
             ({"duration_ms": 1, "repository_root": "/tmp", "session_id": "..", "host_name": "h"}, "it is"),
             ({"duration_ms": 1, "repository_root": "/tmp", "session_id": "s", "host_name": "../h"}, "it is"),
+            ({"duration_ms": 1, **named}, "mine.xplane.pb exists, and profiles do not replace files"),
         ):
             with pytest.raises(grpc.RpcError) as failure:
                 ask(**fields)
             refused: Any = failure.value
             assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert text.replace("it is", "one of them is") in refused.details()
+        assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -5,23 +5,25 @@ request at a time, so each model has a pool of them, which share the weights. Lo
 allocates the tensors), but runs nothing.
 """
 
+import asyncio
 import contextlib
 import importlib
 import queue
 import re
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tidemill_serving.engine.base import Array, LoadedModel, Signature, TensorSpec
 from tidemill_serving.engine.tflite_file import Tensors, TfliteFile, custom_operations, read_tflite
+from tidemill_serving.engine.tflite_trial import INTERPRETER_MODULE, crash_of, create_interpreter
 from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import StartFailed, invalid
 
-_MODULE = "tensorflow.lite.python.interpreter_wrapper._pywrap_tensorflow_interpreter_wrapper"
-_WITH_DELEGATES = 1  # the built-in operations, with the library for CPUs (XNNPACK) that tf.lite.Interpreter uses too
+_KEPT_BYTES = 2**24
+_KEPT_RATIO = 16  # of the bytes of inputs; a new interpreter is made at most once for each such change of sizes
 _MISSING_OPERATION = re.compile("Select TensorFlow op|unresolved custom op|Op builtin_code out of range|Didn't find op")
 
 
@@ -51,32 +53,56 @@ class TfliteLoader:
             content = file.read_bytes()
         except OSError as error:
             raise StartFailed(f"{file} cannot be read: {error}") from error
+        wheel = open_wheel()
         try:
-            wrapper: Any = importlib.import_module(_MODULE)
+            library: Any = importlib.import_module(INTERPRETER_MODULE)
         except ImportError as error:
             raise StartFailed(f"{file} cannot be loaded: this TensorFlow has no interpreter for it: {error}") from error
+        crash = crash_of(content)
+        if crash is not None:
+            raise StartFailed(f"{file} is damaged: TensorFlow Lite crashes ({crash}) when it plans the model's runs")
 
         def new() -> _Interpreter:
             # The bytes may not change or move while an interpreter uses them, so the file is not mapped.
-            return _Interpreter(_create(wrapper, content, threads=self._threads))
+            return _Interpreter(create_interpreter(library, content, threads=self._threads), content)
 
         try:
             first = new()
         except (RuntimeError, ValueError) as error:
             raise StartFailed(f"TensorFlow Lite cannot load {file}: {_reason(error, content)}") from error
-        found = read_tflite(content, wheel=open_wheel())
+        try:
+            found = read_tflite(content, wheel=wheel)
+        except Exception as error:  # the interpreter does not check names and signatures, and readers trust them
+            raise StartFailed(f"{file} is damaged: its signatures cannot be read: {_one_line(error)}") from error
         limit = 1 if found.keeps_state else self._interpreters
-        return TfliteModel(found, _Interpreters(new, first, limit=limit))
+        return TfliteModel(found, _Interpreters(new, first, limit=limit, keeps=found.keeps_state))
 
 
 class _Interpreter:
-    """An interpreter, with the shapes that its inputs have."""
+    """An interpreter, with the shapes that its inputs have.
 
-    def __init__(self, wrapper: Any) -> None:
+    Args:
+        wrapper: The interpreter of the library.
+        content: The flatbuffer, which the interpreter reads without a copy.
+    """
+
+    def __init__(self, wrapper: Any, content: bytes) -> None:
         self._wrapper = wrapper
+        self._content = content  # after the wrapper, so that it is freed after it
         self._shapes: dict[tuple[int, int], tuple[int, ...]] = {}
         self._planned: set[int] = set()
+        self._last_bytes = self._most_bytes = 0
         wrapper.AllocateTensors()
+
+    @property
+    def is_oversized(self) -> bool:
+        """Whether it keeps memory for far larger inputs than the last ones: its tensors grow, but never shrink."""
+        return self._most_bytes > max(_KEPT_BYTES, _KEPT_RATIO * self._last_bytes)
+
+    def forget_shapes(self) -> None:
+        """Plan the next run of each subgraph from the shapes of its inputs, because a run failed."""
+        self._shapes.clear()
+        self._planned.clear()
 
     def plan(self, tensors: Tensors) -> None:
         """Allocate the tensors of a subgraph."""
@@ -85,6 +111,8 @@ class _Interpreter:
 
     def run(self, tensors: Tensors, feeds: Sequence[Array], *, resets: bool) -> list[Array]:
         wrapper, subgraph = self._wrapper, tensors.subgraph
+        self._last_bytes = sum([feed.nbytes for feed in feeds])
+        self._most_bytes = max(self._most_bytes, self._last_bytes)
         for number, feed in zip(tensors.inputs, feeds, strict=True):
             if self._shapes.get((subgraph, number)) != feed.shape:
                 wrapper.ResizeInputTensor(number, np.array(feed.shape, np.int32), False, subgraph)
@@ -107,26 +135,46 @@ class _Interpreters:
     Args:
         new: Makes an interpreter.
         first: The one that exists.
-        limit: Most interpreters; further runs wait for one of them.
+        limit: Most interpreters; further runs of threads wait for one of them. The event loop does not wait: it has one
+            more, which is made if all others are in use.
+        keeps: Never replace an interpreter, because it has the values of the model's variables. Such models do not run
+            on the event loop.
     """
 
-    def __init__(self, new: Callable[[], _Interpreter], first: _Interpreter, *, limit: int) -> None:
+    def __init__(self, new: Callable[[], _Interpreter], first: _Interpreter, *, limit: int, keeps: bool) -> None:
         self._new = new
-        self._idle: queue.LifoQueue[_Interpreter | None] = queue.LifoQueue()  # None: one that is still to be made
+        self._keeps = keeps
+        self._idle: _Idle = queue.LifoQueue()
+        self._idle_of_loop: _Idle = queue.LifoQueue()
         for each in [*[None] * (limit - 1), first]:
             self._idle.put(each)
+        self._idle_of_loop.put(None)
 
     @contextlib.contextmanager
     def interpreter(self) -> Generator[_Interpreter]:
         """Lend an interpreter. If its run fails, another one replaces it: its tensors may not fit each other."""
-        found = self._idle.get()
-        succeeded = False
+        idle, found = self._take()
+        usable = False
         try:
             found = found or self._new()
             yield found
-            succeeded = True
+            usable = not found.is_oversized
         finally:
-            self._idle.put(found if succeeded else None)
+            if found is not None and self._keeps and not usable:
+                found.forget_shapes()
+                usable = True
+            idle.put(found if usable else None)
+
+    def _take(self) -> "tuple[_Idle, _Interpreter | None]":
+        if self._keeps or not _runs_event_loop():
+            return self._idle, self._idle.get()
+        try:
+            return self._idle, self._idle.get_nowait()
+        except queue.Empty:
+            return self._idle_of_loop, self._idle_of_loop.get_nowait()
+
+
+_Idle: TypeAlias = "queue.LifoQueue[_Interpreter | None]"  # None: an interpreter that is still to be made
 
 
 class TfliteModel:
@@ -167,15 +215,12 @@ def _check_shape(alias: str, spec: TensorSpec, shape: tuple[int, ...]) -> None:
         raise invalid(f"the model fixes the sizes of {alias}: {list(expected)} where -1 is any, not {list(shape)}")
 
 
-def _create(wrapper: Any, content: bytes, *, threads: int) -> Any:
-    no_operations: list[str] = []
-    arguments = (content, _WITH_DELEGATES, no_operations, no_operations, False, False)
+def _runs_event_loop() -> bool:
     try:
-        return wrapper.CreateWrapperFromBuffer(*arguments, threads, False)
-    except TypeError:  # before TensorFlow 2.17
-        made = wrapper.CreateWrapperFromBuffer(*arguments)
-        made.SetNumThreads(threads)
-        return made
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _reason(error: BaseException, content: bytes) -> str:

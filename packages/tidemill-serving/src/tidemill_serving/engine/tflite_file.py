@@ -126,7 +126,7 @@ class _TfliteReader:
             graph = self.model.Subgraphs(0)
             inputs = [graph.Inputs(position) for position in range(graph.InputsLength())]
             outputs = [graph.Outputs(position) for position in range(graph.OutputsLength())]
-            names = {number: _plain(graph.Tensors(number).Name().decode()) for number in (*inputs, *outputs)}
+            names = {number: _plain(name) for number, name in enumerate(names_of(graph))}
             roles = [{names[number]: number for number in role} for role in (inputs, outputs)]
             yield _DEFAULT, 0, self._definition(0, *roles)
 
@@ -153,10 +153,11 @@ class _TfliteReader:
     def _definition(self, number: int, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> Any:
         definition = self._wheel.meta_graph.SignatureDef(method_name=_PREDICT)
         graph = self.model.Subgraphs(number)
+        names = names_of(graph)
         for infos, role in ((definition.inputs, inputs), (definition.outputs, outputs)):
             for alias, position in role.items():
                 tensor = graph.Tensors(position)
-                infos[alias].name = tensor.Name().decode()
+                infos[alias].name = names[position]
                 infos[alias].dtype = self.type_number(tensor)
                 shape = shape_of(tensor)
                 infos[alias].tensor_shape.unknown_rank = shape is None
@@ -172,7 +173,7 @@ class _Subgraph:
         self._reader = reader
         graph = reader.model.Subgraphs(number)
         self._tensors = [graph.Tensors(position) for position in range(graph.TensorsLength())]
-        self._numbers = {tensor.Name().decode(): position for position, tensor in enumerate(self._tensors)}
+        self._numbers = {name: position for position, name in enumerate(names_of(graph))}
         for name, position in list(self._numbers.items()):
             self._numbers.setdefault(_plain(name), position)
 
@@ -184,6 +185,19 @@ class _Subgraph:
             return None
         tensor = self._tensors[self._numbers[name]]
         return GraphTensor(self._reader.type_number(tensor), shape_of(tensor))
+
+
+def names_of(graph: Any) -> list[str]:
+    """Return different names of the tensors of a subgraph; files may repeat names, or have none.
+
+    Args:
+        graph: The subgraph of the flatbuffer.
+    """
+    names: dict[str, None] = {}
+    for position in range(graph.TensorsLength()):
+        name = (graph.Tensors(position).Name() or b"tensor").decode()
+        names[f"{name}_{position}" if name in names or name == "tensor" else name] = None
+    return list(names)
 
 
 def shape_of(tensor: Any) -> tuple[int, ...] | None:

@@ -99,6 +99,9 @@ def _record(duration_s: float, levels: dict[str, int]) -> bytes:
 def _write(file: Path, profile: bytes) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(profile)
+        with file.open("xb") as made:  # a new file: a client may not change others of the server's user
+            made.write(profile)
+    except FileExistsError as error:
+        raise invalid(f"{file} exists, and profiles do not replace files: name another session_id") from error
     except OSError as error:
         raise RequestError(Code.PERMISSION_DENIED, f"the profile cannot be written: {error}") from error

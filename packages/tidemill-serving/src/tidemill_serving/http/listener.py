@@ -112,8 +112,11 @@ def _remove_stale(short: str, path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise StartFailed(f"cannot listen on the unix socket {path}: it exists and is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # a server that accepts nothing more would be waited for
         try:
             probe.connect(short)
+        except BlockingIOError:
+            raise StartFailed(f"cannot listen on the unix socket {path}: a busy server listens there") from None
         except ConnectionRefusedError:
             os.unlink(short)  # noqa: PTH108  # the name is one of /proc
         else:

@@ -1,6 +1,7 @@
 """Convert arrays to TensorProto messages and back, by TensorFlow's rules for values that a message may omit."""
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -135,10 +136,23 @@ def _shape_of(given: Any, *, item_bytes: int) -> tuple[int, ...]:
         raise invalid(f"a tensor of {len(shape)} dimensions cannot be served; at most {_MAX_RANK} are")
     if shape and min(shape) < 0:
         raise invalid(f"a tensor of the shape {list(shape)} has no values: no size may be negative")
+    check_size(shape, item_bytes=item_bytes)
+    return shape
+
+
+def check_size(shape: Sequence[int], *, item_bytes: int) -> None:
+    """Refuse a tensor that is too large, or would be if it were not empty: results may have its other sizes.
+
+    Args:
+        shape: Its dimensions.
+        item_bytes: Bytes of each value.
+
+    Raises:
+        RequestError: INVALID_ARGUMENT, it exceeds `MAX_TENSOR_BYTES`.
+    """
     # Count a zero as one: TensorFlow also refuses an empty shape whose other dimensions overflow.
     if math.prod([size or 1 for size in shape]) * item_bytes > MAX_TENSOR_BYTES:
         raise invalid(f"a tensor of the shape {list(shape)} needs more than the {MAX_TENSOR_BYTES} bytes allowed")
-    return shape
 
 
 def _content(content: bytes, dtype: "np.dtype[Any]", size: int) -> Array:

@@ -13,6 +13,7 @@ from numpy.lib import format as npy_format
 
 from tidemill_serving.engine import Array, LoadedModel, TensorSpec
 from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.messages.tensors import check_size
 from tidemill_serving.rest.predict import PredictRequest, find_signature
 from tidemill_serving.rest.tensors import cast
 
@@ -81,6 +82,7 @@ def _parsed(body: bytes) -> Array:
     content = memoryview(body)[stream.tell() :]
     if min(shape, default=0) < 0 or not dtype.itemsize or math.prod(shape) * dtype.itemsize != len(content):
         raise ValueError(f"{len(content)} bytes follow the header, which declares {list(shape)} of {dtype}")
+    check_size(shape, item_bytes=dtype.itemsize)
     # Only the bytes 0 and 1 are valid booleans.
     flat: Array = np.frombuffer(content, np.uint8 if dtype.kind == "b" else dtype) if content else np.empty(0, dtype)
     flat = flat != 0 if dtype.kind == "b" else flat
