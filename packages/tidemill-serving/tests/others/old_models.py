@@ -4,9 +4,12 @@ TensorFlow 1.15 saves sessions by each of its functions, estimators by ``export_
 save Keras models in the form of SavedModels, modules, and estimators.
 """
 
+import inspect
 import os
 import sys
 
+if not hasattr(inspect, "getargspec"):  # estimators of TensorFlow 2.12 call it, and Python 3.11 does not have it
+    inspect.getargspec = inspect.getfullargspec
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np

@@ -111,6 +111,14 @@ def test_a_new_version_replaces_the_old_one_and_a_broken_one_does_not(
     poll(lambda: states(server, "half").get(1) == "END")
     assert states(server, "half")[3] == "AVAILABLE"
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}
+    (tmp_path / "4").mkdir()
+    shutil.copy(models / "crashing.tflite", tmp_path / "4" / "model.tflite")
+    (tmp_path / "4").rename(base / "4")
+    poll(lambda: states(server, "half").get(4) == "END")
+    crashed = server.get("/v1/models/half/versions/4").json["model_version_status"][0]["status"]
+    assert "TensorFlow Lite crashes (SIGSEGV)" in crashed["error_message"]
+    assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}
+    shutil.rmtree(base / "4")
     shutil.rmtree(base / "3")  # back to the previous version, since the broken one is not retried
     shutil.rmtree(base / "2")
     poll(lambda: server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]})
