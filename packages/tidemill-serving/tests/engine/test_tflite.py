@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tidemill_serving.engine import Engine, Formats, LoadedModel, open_engine
+from tidemill_serving.engine.tflite_trial import create_interpreter
 from tidemill_serving.errors import Code, RequestError, StartFailed
 
 Server = Any  # a ServerProcess of conftest.py
@@ -118,6 +119,22 @@ def test_a_model_without_names_of_tensors_has_numbers_for_them(engine: Engine, m
     signature = model.signatures["serving_default"]
     assert [*signature.inputs, *signature.outputs] == ["tensor_0", "tensor_2"]
     assert run(model, np.ones((1, 2, 3), np.float32))[0].tolist() == [[3.0, 3.0]]
+
+
+@pytest.mark.parametrize("count", [8, 6, 5])
+def test_interpreters_are_made_as_each_version_of_tensorflow_makes_them(count: int) -> None:
+    class Library:
+        threads = 0
+
+        def CreateWrapperFromBuffer(self, *arguments: Any) -> Any:
+            if len(arguments) != count:
+                raise TypeError(f"incompatible function arguments: {len(arguments)}")
+            return self
+
+        def SetNumThreads(self, threads: int) -> None:
+            self.threads = threads
+
+    assert create_interpreter(Library(), b"", threads=3).threads == 3
 
 
 class Gate(np.ndarray):

@@ -4,6 +4,7 @@ TensorFlow Lite checks the offsets of a flatbuffer, but not all that operations 
 loads versions beside those that it serves, and must survive a file that is damaged.
 """
 
+import contextlib
 import importlib
 import signal
 import subprocess
@@ -48,13 +49,14 @@ def create_interpreter(library: Any, content: bytes, *, threads: int) -> Any:
         RuntimeError: The same.
     """
     no_operations: list[str] = []
-    arguments = (content, _WITH_DELEGATES, no_operations, no_operations, False, False)
-    try:
-        return library.CreateWrapperFromBuffer(*arguments, threads, False)
-    except TypeError:  # before TensorFlow 2.17
-        made = library.CreateWrapperFromBuffer(*arguments)
-        made.SetNumThreads(threads)
-        return made
+    required = (content, _WITH_DELEGATES, no_operations, no_operations)
+    create = library.CreateWrapperFromBuffer
+    for options in ((False, False, threads, False), (False, False), (False,)):  # of TensorFlow 2.17, 2.15, 2.12
+        with contextlib.suppress(TypeError):
+            made = create(*required, *options)
+            made.SetNumThreads(threads)
+            return made
+    raise ValueError(f"this TensorFlow creates its interpreters in another way: {create.__doc__}")
 
 
 def plan_standard_input() -> None:
