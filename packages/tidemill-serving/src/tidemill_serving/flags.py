@@ -243,6 +243,7 @@ def _checked(flag: Flag, value: str) -> str:
             number = -1
         if not 0 <= number < 2**63:
             raise FlagError(f"--{flag.name}={value}: expected {flag.kind} of at least 0")
+        value = f"{number:g}" if number == 0 else value  # so that each way to write 0 means none
     if flag.effect is _REFUSED and value != flag.default and not _is_zero(flag, value):
         raise FlagError(f"--{flag.name}={value} cannot be honored: {flag.note}")
     return value

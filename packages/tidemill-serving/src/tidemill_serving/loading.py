@@ -63,9 +63,9 @@ class Loader:
         try:
             model = self.engine.load(version.path)
         except BaseException:
-            self.metrics.load(str(version.path), status="fail", latency_s=time.monotonic() - begin)
+            self.metrics.load(version.place, status="fail", latency_s=time.monotonic() - begin)
             raise
-        self.metrics.load(str(version.path), status="success", latency_s=time.monotonic() - begin)
+        self.metrics.load(version.place, status="success", latency_s=time.monotonic() - begin)
         try:
             batching = self.batching(version)
             twin = self._twin(version, model) if batching is None else None

@@ -26,11 +26,24 @@ MAX_VERSION = 2**63 - 1  # int64 in the protocol messages
 
 @dataclass(frozen=True, slots=True, order=True)
 class ModelVersion:
-    """One version of a model: model name, version number and directory."""
+    """One version of a model.
+
+    Attributes:
+        name: Name of the model.
+        version: Version number.
+        path: Directory of this machine.
+        url: Where the directory was downloaded from; empty if it is in its own place.
+    """
 
     name: str
     version: int
     path: Path
+    url: str = ""
+
+    @property
+    def place(self) -> str:
+        """The URL or directory of the version, for log and metrics: the same each time that it is loaded."""
+        return self.url or str(self.path)
 
 
 def find_versions(model_dir: Path) -> tuple[ModelVersion, ...]:

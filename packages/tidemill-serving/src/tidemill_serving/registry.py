@@ -230,6 +230,10 @@ class Registry:
         """
         self._models[name] = replace(self._models.get(name, _Model()), labels=dict(labels))
 
+    def labels(self, name: str) -> Mapping[str, int]:
+        """Return the version by label of a model; a version that is labeled ahead may not be loaded."""
+        return self._models.get(name, _Model()).labels
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all models, sorted."""

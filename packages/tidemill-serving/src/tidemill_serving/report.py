@@ -8,8 +8,11 @@ from tidemill_serving.batch_queue import BatchingParameters
 from tidemill_serving.engine.placement import Placement
 from tidemill_serving.models import ModelVersion
 from tidemill_serving.options import ServerOptions
-from tidemill_serving.registry import Servable
+from tidemill_serving.registry import Registry, Servable
+from tidemill_serving.rest.example_request import example_command, example_request
 from tidemill_serving.rest.native_library import load_native_json
+
+_LINE_ENDS = str.maketrans({"\n": r"\n", "\r": r"\r"})
 
 
 def event(name: str, /, **fields: object) -> None:
@@ -18,7 +21,8 @@ def event(name: str, /, **fields: object) -> None:
     Args:
         name: Name of the event, e.g. ``server.ready``.
     """
-    print_line(" ".join([name, *(f"{key}={value}" for key, value in fields.items())]))
+    shown = (f"{key}={value}".translate(_LINE_ENDS) for key, value in fields.items())
+    print_line(" ".join([name, *shown]))
 
 
 def print_line(line: str) -> None:
@@ -96,7 +100,7 @@ def report_loaded(servable: Servable) -> None:
         "model.loaded",
         name=servable.version.name,
         version=servable.version.version,
-        path=servable.version.path,
+        path=servable.version.place,
         seconds=f"{servable.load_s:.2f}",
     )
 
@@ -160,3 +164,34 @@ def report_unshared(version: ModelVersion, signature: str, reason: str) -> None:
         reason=json.dumps(reason, ensure_ascii=False),
         advice=json.dumps(advice),
     )
+
+
+class ExampleLog:
+    """Logs a request that fits each model, when its newest version has changed and with it the request.
+
+    Args:
+        address: Where REST is served: ``http://HOST:PORT``, or ``unix:PATH``.
+    """
+
+    def __init__(self, registry: Registry, *, address: str) -> None:
+        self._registry = registry
+        self._address = address
+        self._logged: dict[str, tuple[int, str]] = {}
+
+    def update(self) -> None:
+        """Log the requests of models that are new, or whose newest version asks for another request."""
+        before, self._logged = self._logged, {}
+        for name in self._registry.names:
+            loaded = self._registry.loaded(name)
+            if not loaded:
+                continue
+            number, servable = next(iter(loaded.items()))
+            known = before.get(name)
+            if known is not None and known[0] == number:
+                self._logged[name] = known
+                continue
+            example = example_request(servable.model)
+            command = example and example_command(name, example, address=self._address)
+            self._logged[name] = (number, command or "")
+            if command and (known is None or known[1] != command):
+                event("model.example", name=name, version=number, command=command)

@@ -20,6 +20,7 @@ from tidemill_serving.multi_model.host import ModelHost
 from tidemill_serving.options import ServerOptions
 from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.report import (
+    ExampleLog,
     event,
     report_grpc,
     report_loaded,
@@ -82,7 +83,13 @@ class Served:
         )
         self._registry = Registry([], default_name="")
         self._manager: ModelManager | None = None
-        self.api = Api(self._registry, self._metrics, metrics_path=metrics_path, cors=options.cors)
+        self.api = Api(
+            self._registry,
+            self._metrics,
+            metrics_path=metrics_path,
+            cors=options.cors,
+            is_container=options.managed is None,
+        )
         self.application: Application = self.api
         self._grpc: GrpcServer | None = None
 
@@ -125,6 +132,16 @@ class Served:
         report_grpc(self._options, port=self._grpc.port)
         return self._grpc.port
 
+    def report_examples(self, address: str) -> None:
+        """Log an example request of each model, now and when others are loaded.
+
+        Args:
+            address: Where REST is served: ``http://HOST:PORT``, or ``unix:PATH``.
+        """
+        examples = ExampleLog(self._registry, address=address)
+        examples.update()
+        self._registry.watchers.append(examples.update)
+
     async def drain_grpc(self) -> bool:
         """Refuse new gRPC calls and wait for running ones; return whether all ended in time."""
         return self._grpc is None or await self._grpc.drain(timeout_s=self._options.drain_timeout_s)
@@ -140,7 +157,7 @@ class Served:
         requests = warm_up(servable, times=self._options.warm_ups)
         if requests:
             version, seconds = servable.version, time.monotonic() - begin
-            self._metrics.warm_up(str(version.path), requests=requests, latency_s=seconds)
+            self._metrics.warm_up(version.place, requests=requests, latency_s=seconds)
             fields = {"name": version.name, "version": version.version, "requests": requests}
             event("model.warmed_up", **fields, seconds=f"{seconds:.2f}")
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _MAX_SLOTS = 256
 _WAIT = 0.8  # share of the time for an answer that a request may wait for its run
+_ALL_ADDRESSES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # a loopback address of each
 _ANSWER_MARGIN_S = 5.0
 
 
@@ -81,6 +82,8 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
             await served.open_grpc(for_code=False)
         listener = new_listener(served.application, limits=limits, loop=loop)
         addresses = await _listen(listener, options, cleanup)
+        if addresses:
+            served.report_examples(_callable_address(addresses[-1], options.host))
         # Not after versions that are loaded later: it would remove pages that current requests use.
         engine.release_memory()
         gc.collect()
@@ -148,13 +151,24 @@ async def _listen(listener: Listener, options: ServerOptions, cleanup: contextli
         addresses.append(f"unix:{options.unix_socket}")
     if options.port is not None:
         sock = bind_tcp(options.host, options.port)
-        address = f"{options.host}:{sock.getsockname()[1]}"
+        address = f"{_in_url(options.host)}:{sock.getsockname()[1]}"
         addresses.append(f"http://{address}")
         await listener.open(sock)
         print_line(f"Exporting HTTP/REST API at:{address} ...")
     if not addresses and not options.listens_for_grpc:
         raise StartFailed("nowhere to listen: give --unix-socket, --port, --grpc-port or --grpc-socket-path")
     return addresses
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _callable_address(address: str, host: str) -> str:
+    """Return an address that clients of this machine can call, for one to listen on."""
+    if address.startswith("http://") and host in _ALL_ADDRESSES:
+        return f"http://{_ALL_ADDRESSES[host]}:{address.rpartition(':')[2]}"
+    return address
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:

@@ -61,6 +61,12 @@ def test_a_handler_calls_the_model_over_its_loopback_port(scripted: Server) -> N
     assert (answer.status, answer.json) == (200, {"predictions": [3.5, 4.0, 5.5]})
 
 
+def test_the_document_of_the_api_leaves_the_body_to_the_code(scripted: Server) -> None:
+    paths = scripted.get("/openapi.json").json["paths"]
+    assert paths["/invocations"]["post"]["requestBody"]["content"] == {"*/*": {"schema": {}}}
+    assert "/v1/models/half_plus:predict" in paths
+
+
 def test_a_handler_calls_the_model_by_grpc(scripted: Server) -> None:
     assert scripted.invoke("grpc [1.0, 2.0, 5.0]").json == ["half_plus", 124, "serving_default", [3.5, 4.0, 5.5]]
     large = scripted.invoke(f"grpc {json.dumps([1.0] * 1_100_000)}").json  # more than the 4 MB of grpcio's default

@@ -1,6 +1,7 @@
 """Base paths in S3 and as file://, against tidemill's own S3."""
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -99,12 +100,21 @@ def test_versions_in_s3_are_polled_downloaded_and_removed(
     assert (states("half"), states("here")) == ({"1": "AVAILABLE"}, {"3": "AVAILABLE"})
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]}
     assert downloaded() == ["1"]
+    assert " path=s3://models/team/half/1 " in server.line("model.loaded", "name=half")
+    s3.put_object(Bucket="models", Key="team/half/3/../x", Body=b"")
+    s3.upload_file(str(models / "half_plus/123/saved_model.pb"), "models", "team/half/3/saved_model.pb")
+    assert "team/half/3/../x is no path of a file" in server.line("model.failed", "version=3")
     put(s3, models / "half_plus/00000124", "team/half/2")
     until(lambda: states("half").get("2") == "AVAILABLE" and states("half").get("1") == "END")
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}
     until(lambda: downloaded() == ["2"])
     s3.upload_file(str(models / "half_plus/123/saved_model.pb"), "models", "team/half/7/saved_model.pb")
     until(lambda: states("half").get("7") == "AVAILABLE")  # it was incomplete before
+    metrics = server.get("/monitoring/prometheus/metrics").body.decode()
+    assert re.findall(r'load_attempt_count{model_path="(s3:[^"]*)",status="success"} 1', metrics) == [
+        f"s3://models/team/half/{version}" for version in (1, 2, 7)
+    ]
+    assert str(temporary) not in metrics
     assert server.terminate() == 0
     assert list(temporary.iterdir()) == []
 
@@ -147,13 +157,41 @@ def test_a_version_that_changes_during_its_download_is_refused_and_leaves_nothin
     s3.put_object(Bucket="models", Key="changing/1/../../escaped", Body=b"")
     with pytest.raises(StartFailed, match="is no path of a file"):
         source.fetch(found)
+    assert source.find("half") == (found,)
     source.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_stops_ends_a_download_and_leaves_nothing(
+    s3: Any, service: dict[str, str], models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in service.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    put(s3, models / "half_plus/123", "stopping/01")
+    put(s3, models / "half_plus/123", "stopping/1")
+    source = S3Models(bucket="models", prefix="stopping")
+    (found,) = source.find("../../half")
+    assert found.path.name == "01"
+    asked = []
+
+    def stop(params: dict[str, Any], **_: Any) -> None:
+        asked.append(params)
+        source.close()
+
+    source._client.meta.events.register("before-call.s3.GetObject", stop)
+    with pytest.raises(StartFailed):
+        source.fetch(found)
+    assert len(asked) == 1
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("base_path", "read"),
-    [("/models/half", "/models/half"), ("file:///models/a%20b", "/models/a b"), ("file://localhost/m", "/m")],
+    [
+        *(("/models/half", "/models/half"), ("file:///models/a%20b", "/models/a b"), ("file://localhost/m", "/m")),
+        *(("FILE:///m/a#1?b", "/m/a#1?b"), ("//[m", "//[m")),
+    ],
 )
 def test_a_path_and_a_file_uri_are_directories(base_path: str, read: str) -> None:
     source = open_source(base_path, name="half")
@@ -161,7 +199,7 @@ def test_a_path_and_a_file_uri_are_directories(base_path: str, read: str) -> Non
     assert source._directory == Path(read)
 
 
-@pytest.mark.parametrize("base_path", ["models", "", "gs://bucket/m", "file://host/m", "s3:///m", "/a\0b"])
+@pytest.mark.parametrize("base_path", ["models", "", "gs://bucket/m", "file://host/m", "s3:///m", "/a\0b", "file://[m"])
 def test_other_base_paths_are_refused_with_what_is_allowed(base_path: str) -> None:
     with pytest.raises(RequestError, match=r"(?s)absolute path or URI.*from S3 \(s3://BUCKET/PREFIX\)"):
         open_source(base_path, name="half")

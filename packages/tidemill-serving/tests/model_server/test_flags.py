@@ -35,6 +35,7 @@ def test_ports_mean_what_they_mean_there_and_zero_closes_them() -> None:
     made = options("--port=9000", "--rest_api_port=9001", "--host=127.0.0.1")
     assert (made.host, made.grpc_port, made.port) == ("127.0.0.1", 9000, 9001)
     assert options("--port=0", "--rest-api-port", "8501").grpc_port is None
+    assert options("--port=00", "--rest-api-port=8501").grpc_port is None
 
 
 def test_values_are_read_in_every_form_and_the_last_one_counts() -> None:

@@ -74,6 +74,11 @@ def test_a_model_is_loaded_invoked_and_unloaded(endpoint: Server, place: Place) 
     assert loaded.json["success"].startswith(f"Successfully loaded model {name}, ")
     answer = invoke(endpoint, name, '{"instances": [1.0, 2.0, 5.0]}')
     assert (answer.status, answer.json) == (200, {"predictions": [3.5, 4.0, 5.5]})
+    described = endpoint.get("/openapi.json").json["paths"]
+    assert described["/models/{model_name}/invoke"].keys() == {"post", "parameters"}
+    assert described["/models/{model_name}"].keys() == {"get", "delete", "parameters"}
+    assert f"/v1/models/{name}/versions/123:predict" in described
+    assert "/invocations" not in described
     unloaded = endpoint.request("DELETE", f"/models/{name}")
     assert (unloaded.status, unloaded.json) == (200, {"success": f"Successfully unloaded model {name}."})
     assert invoke(endpoint, name, '{"instances": [1]}').status == 404

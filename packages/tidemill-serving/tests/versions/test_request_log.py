@@ -4,9 +4,11 @@ import base64
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import (
     classification_pb2,
@@ -15,6 +17,11 @@ from tensorflow_serving.apis import (
     prediction_log_pb2,
     prediction_service_pb2_grpc,
 )
+
+from tidemill_serving.messages.definitions import messages
+from tidemill_serving.versions import request_log
+from tidemill_serving.versions.config import read_configs
+from tidemill_serving.versions.request_log import _RecordFiles
 
 DEADLINE_S = 60
 
@@ -127,3 +134,60 @@ def _failure_of(starting: Callable[[], Any]) -> str:
     except AssertionError as error:
         return str(error)
     raise AssertionError("it started")
+
+
+class FullDisk:
+    """A writer whose second write fails."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._writes = 0
+
+    def write(self, record: bytes) -> None:
+        self._writes += 1
+        if self._writes == 2:
+            raise OSError(28, "No space left on device")
+        with self._file.open("ab") as file:
+            file.write(record)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_no_file_is_written_to_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "requests"
+    first, second = (_RecordFiles(target, "half") for _ in range(2))  # as of two recorders in the same second
+    for each in (first, second, first):
+        each.write(b"record")
+    first.close()
+    first.write(b"late")
+    for each in (first, second):
+        each.close()
+    found = [record.numpy() for file in sorted(tmp_path.iterdir()) for record in tf.data.TFRecordDataset(str(file))]
+    assert sorted(found) == [b"late", b"record", b"record", b"record"]
+    assert len(list(tmp_path.iterdir())) == 3
+
+    monkeypatch.setattr(
+        request_log.importlib,
+        "import_module",
+        lambda _name: SimpleNamespace(RecordWriter=lambda name, _: FullDisk(Path(name)), RecordWriterOptions=str),
+    )
+    full = _RecordFiles(tmp_path / "full", "half")
+    full.write(b"1")
+    with pytest.raises(OSError, match="No space left"):
+        full.write(b"2")
+    full.write(b"3")
+    assert [file.read_bytes() for file in sorted(tmp_path.glob("full-*"))] == [b"1", b"3"]
+
+
+def test_a_prefix_that_ends_with_a_slash_is_a_directory(tmp_path: Path) -> None:
+    message = messages().ModelServerConfig()
+    entry = message.model_config_list.config.add(name="half", base_path="/models/half")
+    entry.logging_config.log_collector_config.type = "tfrecord"
+    entry.logging_config.log_collector_config.filename_prefix = f"{tmp_path}/logs/"
+    ((target,),) = (each.logs for each in read_configs(message))
+    _RecordFiles(target.prefix, "half").write(b"record")
+    assert [file.parent for file in tmp_path.rglob("*.tfrecord")] == [tmp_path / "logs"]

@@ -18,6 +18,7 @@ from tidemill_serving.registry import Registry, Servable
 from tidemill_serving.rest.examples import answer_examples, read_examples
 from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body, unsupported_media_type
 from tidemill_serving.rest.npy import NPY_TYPE, answer_npy, read_npy
+from tidemill_serving.rest.openapi import OPENAPI_PATH, InvocationKind, openapi_body
 from tidemill_serving.rest.predict import DEFAULT_SIGNATURE, PredictRequest, answer, read_request
 from tidemill_serving.rest.predict_lane import PredictLane
 from tidemill_serving.rest.status import metadata_body, model_list_body, scheduling_body, status_body
@@ -64,9 +65,19 @@ class Api:
         metrics: Records the requests.
         metrics_path: Path of the metrics route; None disables it.
         cors: Allow scripts of web pages of any origin to call TF Serving's routes. Default: False.
+        is_container: Describe ``/invocations`` in the document of the API. Default: True.
     """
 
-    def __init__(self, registry: Registry, metrics: Metrics, *, metrics_path: str | None, cors: bool = False) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        metrics: Metrics,
+        *,
+        metrics_path: str | None,
+        cors: bool = False,
+        is_container: bool = True,
+    ) -> None:
+        self._is_container = is_container
         self._cors = cors
         self._registry = registry
         self._metrics = metrics
@@ -136,6 +147,8 @@ class Api:
     def _probe(self, request: HttpRequest, path: str) -> Response:
         if path == self._metrics_path:
             return Response(200, self._metrics.text(), content_type=PROMETHEUS_TYPE)
+        if path == OPENAPI_PATH:
+            return self._document()
         if path == _SCHEDULING:
             return Response(200, scheduling_body(self._registry))
         if path.startswith(_MONITORING):
@@ -145,6 +158,15 @@ class Api:
         if path == "/readyz":
             return _EMPTY_OK if self.ready else Response(503, b'{"error": "the server is shutting down"}')
         return _EMPTY_OK if path == "/healthz" else _NOT_FOUND
+
+    def _document(self) -> Response:
+        invocations = InvocationKind.MODEL if self._is_container else InvocationKind.NONE
+        if self.ping_without_model:
+            invocations = InvocationKind.MULTI_MODEL
+        elif self.handlers is not None:
+            invocations = InvocationKind.CODE
+        body = openapi_body(self._registry, invocations=invocations, metrics_path=self._metrics_path)
+        return Response(200, body, headers=_CORS if self._cors else ())
 
     def _ping(self) -> Response:
         if not self.ready:

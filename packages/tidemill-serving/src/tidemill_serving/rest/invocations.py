@@ -76,7 +76,7 @@ def unsupported_media_type(content_type: bytes) -> RequestError:
         Code.INVALID_ARGUMENT,
         f"Unsupported Media Type: {content_type.decode('latin-1') or 'Unknown'}",
         http_status=415,
-        headers=(("Accept-Post", b", ".join((*_READERS, _NPY_TYPE)).decode()),),
+        headers=(("Accept-Post", b", ".join(CONTENT_TYPES).decode()),),
     )
 
 
@@ -188,3 +188,5 @@ _READERS: Mapping[bytes, Callable[[bytes], bytes]] = {
     b"text/csv": _from_csv,
 }
 """Converters from a body to TF Serving's JSON, by content type."""
+CONTENT_TYPES = (*_READERS, _NPY_TYPE)
+"""Content types of an invocation without an inference script."""

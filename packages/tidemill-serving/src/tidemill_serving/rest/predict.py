@@ -19,6 +19,7 @@ from tidemill_serving.rest.numeric import NumericReader, PredictRequest
 from tidemill_serving.rest.tensors import failed_row, is_bytes_object, tensor, tensor_of_rows
 
 __all__ = [
+    "BYTES_SUFFIX",
     "DEFAULT_SIGNATURE",
     "PredictRequest",
     "answer",
@@ -30,9 +31,10 @@ __all__ = [
 ]
 
 DEFAULT_SIGNATURE = "serving_default"
+BYTES_SUFFIX = "_bytes"
+"""End of the names of outputs whose strings are answered in base64."""
 _ROWS = "instances"
 _COLUMNS = "inputs"
-_BYTES_SUFFIX = "_bytes"
 _ROWS_BEGIN = b'{\n    "predictions": '
 _COLUMNS_BEGIN = b'{\n    "outputs": '
 _Member = tuple[bytes, Array, bool]  # member of an answer: name with quotes and colon, value, whether bytes are b64
@@ -109,7 +111,7 @@ def answer(request: PredictRequest, outputs: Sequence[Array]) -> bytes:
     if len(outputs) == 1:
         (alias,) = signature.outputs
         (array,) = outputs
-        text = list_text(array, as_bytes=alias.endswith(_BYTES_SUFFIX))
+        text = list_text(array, as_bytes=alias.endswith(BYTES_SUFFIX))
         if array.ndim:
             text = text[:-1] + b"\n    ]"
         elif row_form:
@@ -237,7 +239,7 @@ def _row_objects(named: Sequence[tuple[str, Array]]) -> bytes:
 
 def _members(named: Sequence[tuple[str, Array]], *, indent: str) -> list[_Member]:
     return [
-        (indent.encode() + b"    " + orjson.dumps(alias) + b": ", array, alias.endswith(_BYTES_SUFFIX))
+        (indent.encode() + b"    " + orjson.dumps(alias) + b": ", array, alias.endswith(BYTES_SUFFIX))
         for alias, array in named
     ]
 

@@ -13,6 +13,7 @@ from tidemill_serving.versions.source import open_source
 
 _PLATFORM = "tensorflow"
 _OTHER_TYPE = 2
+_UNNAMED = "requests"  # beginning of the names of files for which only a directory is given
 LOG_TYPE = "tfrecord"
 """The type of ``log_collector_config`` that is supported; TensorFlow Serving itself defines none."""
 
@@ -150,7 +151,7 @@ def _log_target(given: Any, name: str) -> LogTarget:
         )
     if not 0 <= rate <= 1:
         raise invalid(f"model {name}: sampling_rate {rate} is not between 0, for no request, and 1, for all")
-    return LogTarget(prefix, rate)
+    return LogTarget(prefix / _UNNAMED if collector.filename_prefix.endswith("/") else prefix, rate)
 
 
 def _policy(given: Any) -> VersionPolicy:

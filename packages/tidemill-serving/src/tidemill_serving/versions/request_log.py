@@ -4,6 +4,7 @@ The files may serve as warm-up requests of a later version, or as test data.
 """
 
 import importlib
+import itertools
 import os
 import random
 import threading
@@ -23,6 +24,7 @@ from tidemill_serving.metrics import Metrics
 from tidemill_serving.registry import Servable
 from tidemill_serving.versions.config import LogTarget
 
+_numbers = itertools.count()  # of all files of the process, since two recorders may have a prefix in common
 _FILE_BYTES = 64 * 1024 * 1024
 _TAG = "serve"
 _FIELDS = {
@@ -119,7 +121,6 @@ class _RecordFiles:
         self._model = model
         self._lock = threading.Lock()
         self._writer: Any = None
-        self._number = 0
         self._size = 0
         try:
             prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -134,8 +135,12 @@ class _RecordFiles:
                 self._close()
             if self._writer is None:
                 self._writer = self._open()
-            self._writer.write(record)
-            self._writer.flush()
+            try:
+                self._writer.write(record)
+                self._writer.flush()
+            except BaseException:
+                self._writer, self._size = None, 0  # the file may end in a part of the record: no reader gets past it
+                raise
             self._size += len(record)
 
     def close(self) -> None:
@@ -151,6 +156,5 @@ class _RecordFiles:
         """Open TensorFlow's writer, which works without importing TensorFlow."""
         native = importlib.import_module("tensorflow.python.lib.io._pywrap_record_io")
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-        name = f"{self._prefix.name}-{self._model}-{stamp}-{os.getpid()}-{self._number:05}.tfrecord"
-        self._number += 1
+        name = f"{self._prefix.name}-{self._model}-{stamp}-{os.getpid()}-{next(_numbers):05}.tfrecord"
         return native.RecordWriter(str(self._prefix.with_name(name)), native.RecordWriterOptions(""))

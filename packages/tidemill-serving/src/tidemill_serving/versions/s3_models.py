@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,11 +32,13 @@ class S3Models:
         self._bucket = bucket
         self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
         self._known: set[int] = set()
+        self._closed = False
 
     def find(self, name: str) -> tuple[ModelVersion, ...]:
         """Return the versions in the bucket; see `ModelSource`."""
         with _as_os_error(self._url("")):
-            found = {number: directory for directory in self._directories() if (number := _number(directory)) >= 0}
+            directories = reversed(self._directories())  # of 01/ and 1/, the first is served, as of local directories
+            found = {number: directory for directory in directories if (number := _number(directory)) >= 0}
             self._known = {
                 number
                 for number, directory in found.items()
@@ -51,12 +53,15 @@ class S3Models:
     def fetch(self, version: ModelVersion) -> ModelVersion:
         """Download a version into a directory of its own; see `ModelSource`."""
         directory = version.path.name
-        target = Path(tempfile.mkdtemp(prefix=f"{version.name}-", dir=self._downloads)) / directory
-        fetched = replace(version, path=target)
+        target = Path(tempfile.mkdtemp(dir=self._downloads)) / directory
+        fetched = replace(version, path=target, url=self._url(directory))
         try:
             with _as_os_error(self._url(directory)):
                 files = self._files(directory)
+                self._check_paths(directory, files)
                 for file in files:
+                    if self._closed:  # a directory that is made after `close` would stay
+                        raise StartFailed("the server stops")
                     (target / file).parent.mkdir(parents=True, exist_ok=True)
                     self._client.download_file(self._bucket, f"{self._prefix}{directory}/{file}", str(target / file))
                 if self._files(directory) != files:
@@ -73,7 +78,8 @@ class S3Models:
         shutil.rmtree(version.path.parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove all downloaded versions; see `ModelSource`."""
+        """Remove all downloaded versions, and end a download; see `ModelSource`."""
+        self._closed = True
         self._temporary.cleanup()
 
     def _directories(self) -> list[str]:
@@ -89,11 +95,12 @@ class S3Models:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
         objects = (each for page in pages for each in page.get("Contents", []))
         tags = {each["Key"].removeprefix(prefix): each["ETag"] for each in objects}
-        files = {file: tag for file, tag in tags.items() if file and not file.endswith("/")}  # else it is a directory
+        return {file: tag for file, tag in tags.items() if file and not file.endswith("/")}  # else it is a directory
+
+    def _check_paths(self, directory: str, files: Iterable[str]) -> None:
         for file in files:
             if any(part in ("", ".", "..") for part in file.split("/")):
-                raise OSError(0, f"the key {prefix}{file} is no path of a file")
-        return files
+                raise OSError(0, f"the key {self._prefix}{directory}/{file} is no path of a file")
 
     def _url(self, directory: str) -> str:
         return f"{SCHEME}://{self._bucket}/{self._prefix}{directory}"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from tidemill_serving.errors import invalid
 from tidemill_serving.models import ModelVersion, versions_in
@@ -71,12 +71,15 @@ def open_source(base_path: str, *, name: str) -> ModelSource:
     Raises:
         RequestError: INVALID_ARGUMENT, the base path has another form.
     """
-    parts = urlsplit(base_path)
-    path = unquote(parts.path) if parts.scheme == "file" else base_path
-    if parts.scheme == SCHEME and parts.netloc:
-        return S3Models(bucket=parts.netloc, prefix=base_path.partition("://")[2].partition("/")[2])
-    if "\0" not in path and Path(path).is_absolute() and (parts.scheme != "file" or parts.netloc in ("", "localhost")):
-        return LocalModels(Path(path))
+    # No URL parser: keys and names of directories may contain ? and #.
+    scheme, separator, rest = base_path.partition("://")
+    host, slash, path = rest.partition("/")
+    if separator and scheme.lower() == SCHEME and host:
+        return S3Models(bucket=host, prefix=path)
+    is_file = separator and scheme.lower() == "file" and host in ("", "localhost")
+    directory = slash + unquote(path) if is_file else base_path
+    if "\0" not in directory and Path(directory).is_absolute():
+        return LocalModels(Path(directory))
     raise invalid(
         f"Expected model {name} to have an absolute path or URI; got base_path()={base_path}; models are read from"
         " directories of this machine (/PATH or file:///PATH) and from S3 (s3://BUCKET/PREFIX)"
