@@ -180,7 +180,8 @@ class ExampleLog:
 
     def update(self) -> None:
         """Log the requests of models that are new, or whose newest version asks for another request."""
-        before, self._logged = self._logged, {}
+        before = self._logged
+        self._logged = {}
         for name in self._registry.names:
             loaded = self._registry.loaded(name)
             if not loaded:
@@ -191,7 +192,7 @@ class ExampleLog:
                 self._logged[name] = known
                 continue
             example = example_request(servable.model)
-            command = example and example_command(name, example, address=self._address)
-            self._logged[name] = (number, command or "")
+            command = "" if example is None else example_command(name, example, address=self._address)
+            self._logged[name] = (number, command)
             if command and (known is None or known[1] != command):
                 event("model.example", name=name, version=number, command=command)

@@ -104,6 +104,9 @@ def test_versions_in_s3_are_polled_downloaded_and_removed(
     s3.put_object(Bucket="models", Key="team/half/3/../x", Body=b"")
     s3.upload_file(str(models / "half_plus/123/saved_model.pb"), "models", "team/half/3/saved_model.pb")
     assert "team/half/3/../x is no path of a file" in server.line("model.failed", "version=3")
+    assert states("half")["1"] == "AVAILABLE"
+    for key in ("../x", "saved_model.pb"):
+        s3.delete_object(Bucket="models", Key=f"team/half/3/{key}")
     put(s3, models / "half_plus/00000124", "team/half/2")
     until(lambda: states("half").get("2") == "AVAILABLE" and states("half").get("1") == "END")
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}

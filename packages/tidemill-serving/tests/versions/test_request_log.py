@@ -18,9 +18,8 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from tidemill_serving.messages.definitions import messages
 from tidemill_serving.versions import request_log
-from tidemill_serving.versions.config import read_configs
+from tidemill_serving.versions.config import _log_target
 from tidemill_serving.versions.request_log import _RecordFiles
 
 DEADLINE_S = 60
@@ -184,10 +183,8 @@ def test_no_file_is_written_to_twice(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_prefix_that_ends_with_a_slash_is_a_directory(tmp_path: Path) -> None:
-    message = messages().ModelServerConfig()
-    entry = message.model_config_list.config.add(name="half", base_path="/models/half")
-    entry.logging_config.log_collector_config.type = "tfrecord"
-    entry.logging_config.log_collector_config.filename_prefix = f"{tmp_path}/logs/"
-    ((target,),) = (each.logs for each in read_configs(message))
+    collector = SimpleNamespace(type="tfrecord", filename_prefix=f"{tmp_path}/logs/")
+    given = SimpleNamespace(log_collector_config=collector, sampling_config=SimpleNamespace(sampling_rate=1))
+    target = _log_target(given, "half")
     _RecordFiles(target.prefix, "half").write(b"record")
     assert [file.parent for file in tmp_path.rglob("*.tfrecord")] == [tmp_path / "logs"]

@@ -4,7 +4,7 @@ import json
 import math
 import shlex
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill_serving.engine import LoadedModel, Signature, TensorSpec
@@ -68,7 +68,7 @@ def predict_body(signature: Signature) -> dict[str, Any] | None:
     """
     if _num_values(signature) > _MOST_VALUES:
         return None
-    values = {name: _nested(_leaf(name, spec, signature), spec) for name, spec in _inputs(signature)}
+    values = {name: _nested(_leaf(name, spec, signature), _sizes(spec)) for name, spec in _inputs(signature)}
     if not signature.batchable:
         return _named(signature, {"inputs": values})
     if len(values) == 1:
@@ -151,10 +151,8 @@ def _leaf(name: str, spec: TensorSpec, signature: Signature) -> Any:
     return 1 if kind in "iu" else 0.5
 
 
-def _nested(value: Any, spec: TensorSpec) -> Any:
-    for size in reversed(_sizes(spec)):
-        value = [value] * size
-    return value
+def _nested(value: Any, sizes: Sequence[int]) -> Any:
+    return [_nested(value, sizes[1:])] * sizes[0] if sizes else value
 
 
 def _expression(leaf: Any, spec: TensorSpec) -> str:

@@ -100,10 +100,15 @@ def _value(name: str, spec: TensorSpec, *, skipped: int, is_answer: bool) -> dic
     """Return the schema of a tensor, without its first ``skipped`` dimensions."""
     if spec.shape is None:
         return {"description": f"{spec.type_name}, any shape"}
-    schema = _leaf(name, spec, is_answer=is_answer)
+    schema: dict[str, Any] = _leaf(name, spec, is_answer=is_answer)
     for size in reversed(spec.shape[skipped:]):
-        schema = {"type": "array", "items": schema, **({} if size == -1 else {"minItems": size, "maxItems": size})}
+        sizes: dict[str, Any] = {} if size == -1 else {"minItems": size, "maxItems": size}
+        schema = _array(schema) | sizes
     return schema | {"description": f"{spec.type_name}, shape {list(spec.shape)}"}
+
+
+def _array(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
 
 
 def _leaf(name: str, spec: TensorSpec, *, is_answer: bool) -> dict[str, Any]:

@@ -27,6 +27,7 @@ _ERROR = {
     "properties": {"error": {"type": "string", "description": "What is wrong"}},
     "required": ["error"],
 }
+_ANYTHING: dict[str, Any] = {"schema": {}}
 _ERRORS = {
     "Invalid": "The request does not fit the API or the model",
     "NotFound": "There is no such model or version",
@@ -106,8 +107,8 @@ def _server_paths(metrics_path: str | None) -> dict[str, Any]:
 def _invocation_paths(registry: Registry, invocations: InvocationKind) -> dict[str, Any]:
     if invocations is InvocationKind.MODEL:
         return {"/invocations": {"post": _invocation_of_default(registry)}}
-    anything = {"description": "OK", "content": {"*/*": {"schema": {}}}}
-    body = {"content": {"*/*": {"schema": {}}}}
+    anything = {"description": "OK", "content": {"*/*": _ANYTHING}}
+    body = {"content": {"*/*": _ANYTHING}}
     if invocations is InvocationKind.CODE:
         post = _operation("Call the endpoint's code, which reads the body", [], anything) | {"requestBody": body}
         return {"/invocations": {"post": post}}
@@ -129,10 +130,11 @@ def _invocation_paths(registry: Registry, invocations: InvocationKind) -> dict[s
 def _invocation_of_default(registry: Registry) -> dict[str, Any]:
     loaded = registry.loaded(registry.default_name)
     example = example_request(next(iter(loaded.values())).model) if loaded else None
-    examples = {}
+    examples: dict[str, Any] = {}
     if example is not None and example.body is not None and example.verb == "predict":
         examples = {"default model": {"value": example.body}}
-    content = {kind.decode(): {"schema": {}} for kind in CONTENT_TYPES} | _content({}, examples)
+    content: dict[str, Any] = {kind.decode(): _ANYTHING for kind in CONTENT_TYPES}
+    content |= _content({}, examples)
     summary = f"Call the default model, {_shown(registry.default_name)}, or the one that a header names"
     return _posted(summary, [], content, _answer()) | {"parameters": [_ATTRIBUTES]}
 
@@ -176,7 +178,9 @@ def _version_paths(path: str, servable: Servable, tag: str, what: str) -> dict[s
 
 
 def _predict(what: str, tags: list[str], signatures: Iterable[Signature]) -> dict[str, Any]:
-    asks, answers, examples = [], [], {}
+    asks: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    examples: dict[str, Any] = {}
     for signature in signatures:
         asks += request_schemas(signature)
         answers += [each for each in answer_schemas(signature) if each not in answers]
