@@ -18,6 +18,7 @@ from tidemill_serving.metrics import Metrics
 
 DEADLINE_S = 20
 NEVER_S = 3600.0
+LEFT = [[99, 99]]  # feed of a client that has left
 
 
 class SummingModel:
@@ -70,7 +71,10 @@ def answers(
         for feed in feeds:
             future: asyncio.Future[list[Array] | RequestError] = loop.create_future()
             futures.append(future)
-            queue.submit(Job([np.array(feed, np.float32)], future.set_result))
+            job = Job([np.array(feed, np.float32)], future.set_result)
+            if feed == LEFT:
+                job.is_over = lambda: True
+            queue.submit(job)
         async with asyncio.timeout(DEADLINE_S):
             results = await asyncio.gather(*futures)
             await queue.drained()
@@ -134,3 +138,10 @@ def test_metrics_have_the_waits_of_requests_and_the_runs() -> None:
     assert f"{prefix}wrapped_run_count 4" in lines
     assert f'{prefix}queuing_latency_count{{thread_pool_name="mine"}} 2' in lines
     assert f'{prefix}queuing_latency_bucket{{thread_pool_name="mine",le="100"}}' in "\n".join(lines)
+
+
+def test_requests_whose_clients_left_do_not_run() -> None:
+    results, runs = answers([LEFT, LEFT, [[1, 2], [3, 4]], LEFT], max_batch_size=2)
+    over = "CANCELLED: the client did not wait for the answer"
+    assert results == [over, over, [3, 7], over]
+    assert runs == [(2, 2)]

@@ -397,9 +397,11 @@ class Gate:
 Result = list[Array] | RequestError
 
 
-def submit(runner: Runner, value: float = 1.0) -> "asyncio.Future[Result]":
+def submit(
+    runner: Runner, value: float = 1.0, *, is_over: Callable[[], bool] = lambda: False
+) -> "asyncio.Future[Result]":
     future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-    runner.submit(Job([np.array([value], np.float32)], future.set_result))
+    runner.submit(Job([np.array([value], np.float32)], future.set_result, is_over))
     return future
 
 
@@ -443,6 +445,27 @@ def test_rows_that_cost_the_same_run_side_by_side() -> None:
         assert [result[0].tolist() for result in await asyncio.gather(*answers)] == [[2], [4], [6], [8]]
         assert model.runs == [1, 1, 1, 1]
 
+    with_runner(test, only_narrow=True)
+
+
+def test_a_request_whose_client_left_does_not_run() -> None:
+    async def test(runner: Runner, model: Gate, threads: BatchThreads) -> None:
+        teach(runner, {1: 0.02, 2: 0.04, 4: 0.08}, narrow=True)
+        running = [submit(runner, value, is_over=left.is_set) for value in (1, 2)]
+        for _ in range(2):  # two processors
+            assert await asyncio.to_thread(model.started.acquire, timeout=DEADLINE_S)
+        waiting = [submit(runner, value, is_over=left.is_set) for value in (3, 4)]
+        wanted = submit(runner, 5)
+        left.set()
+        model.opened.set()
+        assert [result[0].tolist() for result in await asyncio.gather(*running, wanted)] == [[2], [4], [10]]
+        for result in await asyncio.gather(*waiting):
+            assert isinstance(result, RequestError)
+            assert result.code is Code.CANCELLED
+        assert (model.runs, threads.jobs) == ([1, 1, 1], 0)
+        await runner.drained()
+
+    left = threading.Event()
     with_runner(test, only_narrow=True)
 
 

@@ -126,10 +126,13 @@ class BatchQueue(Runner):
             self._close()
 
     def next_run(self) -> ThreadRun | None:
-        if not self._closed:
+        jobs: list[Job] = []
+        while self._closed and not jobs:
+            batch = self._closed.popleft()
+            jobs = self._wanted(batch.jobs)
+        if not jobs:
             return None
-        batch = self._closed.popleft()
-        jobs, now_s = batch.jobs, time.monotonic()
+        now_s = time.monotonic()
         self._metrics.batch(self._parameters.thread_pool_name, waits_s=[now_s - since_s for since_s in batch.since_s])
         if self._parameters.pad_variable_length:
             _pad(jobs)

@@ -31,6 +31,7 @@ DEFAULT_MAX_ROWS = 32
 _LOOP_FEED_BYTES = 65_536  # a time measured with one row says nothing about much larger feeds
 _SLOW_RUN_S = 0.01
 _SLOW_RUNS, _SLOW_S = 2, 0.1  # consecutive runs, and their total time: less may be noise of the machine
+_OVER = RequestError(Code.CANCELLED, "the client did not wait for the answer")
 _Done = Callable[["list[Array] | RequestError"], None]
 _Call = Callable[[Sequence[Array]], list[Array]]
 
@@ -39,12 +40,20 @@ def report_nothing(what: object) -> None:
     """Ignore why a run cannot be shared, or where a signature runs."""
 
 
-@dataclass(slots=True)
+def _never() -> bool:
+    return False
+
+
+@dataclass(slots=True, eq=False)
 class Job:
-    """One request's share of a run. ``done`` is called once, on the event loop."""
+    """One request's share of a run. ``done`` is called once, on the event loop.
+
+    ``is_over`` returns whether nobody waits for the answer any more. Then the job does not run, if it still waits.
+    """
 
     feeds: list[Array]
     done: _Done
+    is_over: Callable[[], bool] = _never
     rows: int = field(init=False)
     size_bytes: int = field(init=False)
     is_alone: bool = field(init=False, default=False)
@@ -222,11 +231,13 @@ class Runner:
 
     def next_run(self) -> ThreadRun | None:
         """Return the next run for a thread, or None if no job waits."""
-        if not self._thread_jobs:
-            return None
-        first = self._thread_jobs[0]
-        rows = self._schedule.rows_for(first.kind, self._queued_rows[first.kind], narrow=self.next_is_narrow)
-        return self._thread_run(self._take(self._thread_jobs, rows))
+        while self._thread_jobs:
+            first = self._thread_jobs[0]
+            rows = self._schedule.rows_for(first.kind, self._queued_rows[first.kind], narrow=self.next_is_narrow)
+            jobs = self._wanted(self._take(self._thread_jobs, rows))
+            if jobs:
+                return self._thread_run(jobs)
+        return None
 
     @property
     def has_thread_jobs(self) -> bool:
@@ -300,6 +311,17 @@ class Runner:
                 self._queued_rows[job.kind] += job.rows
         if not self._thread_jobs:
             self._threads.withdraw(self)
+
+    def _wanted(self, jobs: list[Job]) -> list[Job]:
+        """Return the jobs whose clients still wait, and end the others, which no longer wait for a thread."""
+        over = [job for job in jobs if job.is_over()]
+        if not over:
+            return jobs
+        for job in over:
+            self._queued_rows[job.kind] -= job.rows
+        self._threads.jobs -= len(over)
+        self._finish(over, [_OVER] * len(over))
+        return [job for job in jobs if job not in over]
 
     def _thread_run(self, jobs: list[Job]) -> ThreadRun:
         """Return a run of jobs that no longer wait."""

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import socket
 import stat
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -156,6 +157,33 @@ def test_pipelined_requests_are_answered_in_order_even_when_answers_come_late() 
             answered = await exchange(port, raw)
             found = [part.partition(b"|")[0] for part in answered.split(b"\r\n\r\n")[1:]]
             assert [part.removesuffix(b"HTTP/1.1 200 OK") for part in found] == [*targets, b"/end"]
+
+    run(test)
+
+
+def test_a_request_is_over_when_its_connection_was_reset_or_it_took_too_long() -> None:
+    async def test() -> None:
+        requests: list[HttpRequest] = []
+        arrived = asyncio.Event()
+
+        def hold(request: HttpRequest, reply: Reply) -> None:
+            requests.append(request)
+            arrived.set()
+
+        async with listening(hold, answer_timeout_s=0.1) as (_, port):
+            answer = await exchange(port, HEAD + CLOSE + b"Content-Length: 0\r\n\r\n")
+            assert status_of(answer) == 504
+            assert requests[0].is_over()
+        async with listening(hold) as (_, port):
+            arrived.clear()
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(HEAD + b"Content-Length: 0\r\n\r\n")
+            await arrived.wait()
+            assert not requests[1].is_over()
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.close()
+            while not requests[1].is_over():
+                await asyncio.sleep(0.01)
 
     run(test)
 

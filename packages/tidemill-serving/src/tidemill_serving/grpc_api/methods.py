@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import functools
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -128,14 +129,19 @@ class UnaryMethods:
     ) -> list[Array]:
         begin_s = time.perf_counter()
         runner = servable.runners[signature.key]
-        job = Job(feeds, lambda outputs: None)
+        is_over = threading.Event()
+        job = Job(feeds, lambda outputs: None, is_over.is_set)
         if runner.takes_here(job):
             outputs = runner.run_here(job)
         else:
             result: concurrent.futures.Future[list[Array] | RequestError] = concurrent.futures.Future()
             job.done = result.set_result
             self._loop.call_soon_threadsafe(runner.submit, job)
-            outputs = result.result(timeout_s)
+            try:
+                outputs = result.result(timeout_s)
+            except TimeoutError:
+                is_over.set()
+                raise
         self._metrics.run(servable.version.name, api, rows=(job.rows,), latency_s=time.perf_counter() - begin_s)
         if isinstance(outputs, RequestError):
             raise outputs

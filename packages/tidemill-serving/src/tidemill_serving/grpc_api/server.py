@@ -155,7 +155,7 @@ class GrpcServer:
                 timer.cancel()
             self._predicted(call, servable, prepared, job, outputs, begin_s)
 
-        job = Job(prepared.feeds, done)
+        job = Job(prepared.feeds, done, lambda: call.is_over)
         runner = servable.runners[prepared.signature.key]
         if not runner.takes_here(job):  # the call can be over only if its run leaves the loop
             timer = self._loop.call_later(self._left_s(call), self._fail, call, TimeoutError(), servable, begin_s)

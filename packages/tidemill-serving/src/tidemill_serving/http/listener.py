@@ -39,6 +39,9 @@ def _exchanges(application: Application, *, limit_bytes: int) -> Exchanges:
                 response.status, ((b"Content-Type", response.content_type), *response.headers), response.body
             )
 
+        def is_over() -> bool:
+            return exchange.gone or exchange.answered
+
         body = exchange.take()
         encoding = exchange.fields.get(b"content-encoding")
         if encoding is not None:
@@ -48,7 +51,7 @@ def _exchanges(application: Application, *, limit_bytes: int) -> Exchanges:
                 reply(error_response(error))
                 return
             exchange.hold(len(body) - exchange.held_bytes)
-        application(HttpRequest(exchange.method, exchange.target, exchange.fields, body), reply)
+        application(HttpRequest(exchange.method, exchange.target, exchange.fields, body, is_over), reply)
 
     return answer
 

@@ -19,12 +19,15 @@ class HttpRequest(NamedTuple):
         target: Path and query as sent.
         headers: Values by lower-case name; values of a repeated header are joined by commas.
         body: The decompressed body.
+        is_over: Returns whether nobody waits for the answer any more: the client has left, or was told that it takes
+            too long.
     """
 
     method: bytes
     target: bytes
     headers: Mapping[bytes, bytes]
     body: bytes
+    is_over: Callable[[], bool]
 
 
 class Response(NamedTuple):

@@ -95,7 +95,7 @@ class MultiModelApi:
 
         attributes = read_attributes(request.headers.get(ATTRIBUTES_HEADER, b""))
         servable = self._registry.find(name, attributes.model_version)
-        self._api.call(servable, attributes.method, request.body, reply_as_accepted)
+        self._api.call(servable, attributes.method, request, reply_as_accepted)
 
     def _answer_later(self, work: Coroutine[Any, Any, Response], reply: Reply) -> None:
         async def answer() -> None:

@@ -216,7 +216,7 @@ class Api:
         if target.verb == "metadata":
             reply(Response(200, metadata_body(servable), headers=_version_header(servable.version.version)))
         else:
-            self.call(servable, target.verb, request.body, reply)
+            self.call(servable, target.verb, request, reply)
 
     def _open_lane(self, request_target: bytes, target: ModelTarget) -> None:
         """Make later predict requests for this target share their runs and their JSON calls."""
@@ -243,17 +243,20 @@ class Api:
         try:
             name = attributes.model_name or self._registry.default_name
             servable = self._registry.find(name, attributes.model_version)
-            self.call(servable, attributes.method, body, reply_as_accepted, form=_predict_format(content_type, accept))
+            form = _predict_format(content_type, accept)
+            self.call(servable, attributes.method, request._replace(body=body), reply_as_accepted, form=form)
         except RequestError as error:
             reply_as_accepted(error_response(error))
 
-    def call(self, servable: Servable, verb: str, body: bytes, reply: Reply, *, form: PredictFormat = _JSON) -> None:
+    def call(
+        self, servable: Servable, verb: str, request: HttpRequest, reply: Reply, *, form: PredictFormat = _JSON
+    ) -> None:
         """Run a method of a model; the answer may come after the call returns.
 
         Args:
             servable: The version.
             verb: ``predict``, ``classify`` or ``regress``.
-            body: The body: JSON, unless ``form`` has another format.
+            request: Its body is JSON, unless ``form`` has another format.
             reply: Called with the answer.
             form: Format of predict requests; ``classify`` and ``regress`` have JSON.
         """
@@ -264,7 +267,7 @@ class Api:
             self._metrics.request(name, api, "REST", status=status, latency_s=time.perf_counter() - begin_s)
 
         try:
-            self._submit(servable, verb, body, reply, record, form)
+            self._submit(servable, verb, request, reply, record, form)
         except RequestError as error:
             record(error.code.name)
             raise
@@ -273,11 +276,12 @@ class Api:
         self,
         servable: Servable,
         verb: str,
-        body: bytes,
+        request: HttpRequest,
         reply: Reply,
         record: Callable[[str], None],
         form: PredictFormat,
     ) -> None:
+        body = request.body
         _refuse_unread(servable, body)
         model = servable.model
         headers = _version_header(servable.version.version)
@@ -302,7 +306,7 @@ class Api:
             if servable.recorder is not None and not isinstance(result, RequestError):
                 servable.recorder.record_run(verb, servable, signature, feeds, result)
 
-        job = Job(feeds, done)
+        job = Job(feeds, done, request.is_over)
         rows = job.rows  # if `done` referred to the job, each request would leave a cycle for the garbage collector
         servable.runners[signature.key].submit(job)
 
