@@ -126,12 +126,14 @@ class BatchQueue(Runner):
             self._close()
 
     def next_run(self) -> ThreadRun | None:
-        jobs: list[Job] = []
-        while self._closed and not jobs:
+        while self._closed:
             batch = self._closed.popleft()
             jobs = self._wanted(batch.jobs)
-        if not jobs:
-            return None
+            if jobs:
+                return self._batch_run(batch, jobs)
+        return None
+
+    def _batch_run(self, batch: "_Batch", jobs: list[Job]) -> ThreadRun:
         now_s = time.monotonic()
         self._metrics.batch(self._parameters.thread_pool_name, waits_s=[now_s - since_s for since_s in batch.since_s])
         if self._parameters.pad_variable_length:
