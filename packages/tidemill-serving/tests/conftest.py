@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 START_DEADLINE_S = 60
 REQUEST_DEADLINE_S = 30
+_LONGEST_WAIT_S = 120.0
 
 
 @dataclass
@@ -131,10 +133,15 @@ class ServerProcess:
             if all(part in line for part in parts):
                 return line
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.log.append(line.rstrip("\n"))
-            if all(part in line for part in parts):
-                return self.log[-1]
+        deadline = threading.Timer(_LONGEST_WAIT_S, self.process.kill)  # its log ends then
+        deadline.start()
+        try:
+            for line in self.process.stdout:
+                self.log.append(line.rstrip("\n"))
+                if all(part in line for part in parts):
+                    return self.log[-1]
+        finally:
+            deadline.cancel()
         raise AssertionError(f"the log ended without {parts}: {self.log}")
 
     def terminate(self) -> int:
