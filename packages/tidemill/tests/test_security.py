@@ -13,6 +13,7 @@ from tidemill.core.roles import BUILT_IN, check_role_names
 ROOT = Path(__file__).parents[3]
 STACK = "packages/tidemill/tests"
 STRANGERS = "tests/page/test_strangers.py"
+SERVING = "packages/tidemill-serving/tests"
 
 PROMISES = {
     "It listens on loopback only, unless you give it another address. Without a TLS certificate for that address, or"
@@ -301,6 +302,18 @@ PROMISES = {
         f"{STACK}/cli/test_text.py::test_the_message_of_an_error_holds_no_control_characters",
         f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
         f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_removed",
+    ],
+    "The model server alone (`python -m tidemill_serving`, `tensorflow_model_server`) has no users: whoever reaches its"
+    " port may call every model. gRPC with `client_verify` in `--ssl_config_file` admits only clients with a"
+    " certificate of your authority; its unix sockets admit only the user who started it. A TLS handshake has 5 seconds"
+    " and counts as a connection. The key is never in the log. Clients that send wrong frames, do not read, or hold"
+    " streams open are limited (`docs/how-to/serve-grpc-and-changing-models.md`); reflection shows definitions of"
+    " messages only, and health whether a model is loaded.": [
+        f"{SERVING}/grpc_api/test_tls_and_sockets.py::test_mutual_tls_on_the_port_and_the_socket",
+        f"{SERVING}/grpc_api/test_tls_and_sockets.py::test_a_wrong_configuration_of_tls_is_told_without_the_key",
+        f"{SERVING}/grpc_api/test_connection_limits.py::*",
+        f"{SERVING}/grpc_api/test_hostile_calls.py::*",
+        f"{SERVING}/grpc_api/test_reflection.py::test_the_definitions_are_those_of_tensorflow_serving",
     ],
 }
 
