@@ -88,6 +88,7 @@ class _Tunnel:
         self._to_peer = memoryview(b"")
         self._to_here = memoryview(b"")
         self._peer_sends = self._here_sends = True
+        self._encrypts = False
 
     def run(self) -> None:
         """Forward bytes until both directions have ended."""
@@ -116,7 +117,7 @@ class _Tunnel:
             fcntl.ioctl(self._far, termios.FIONREAD, waiting)
         except (OSError, ValueError):  # closed
             return False
-        return bool(waiting[0] or self._to_peer)
+        return bool(waiting[0] or self._encrypts or self._to_peer)  # in the order in which bytes pass through them
 
     def _await(self) -> None:
         poll = select.poll()
@@ -132,11 +133,13 @@ class _Tunnel:
     def _send(self) -> None:
         """Encrypt local bytes and send them to the peer."""
         if self._here_sends and not self._to_peer:
+            self._encrypts = True
             data = _read(self._far)
             if data:
                 self._tls.write(data)
                 self._to_peer = memoryview(self._outside.read())
-            elif data is not None:
+            self._encrypts = False
+            if data == b"":
                 self._here_sends = False
                 self._raw.shutdown(socket.SHUT_WR)
         if self._to_peer:

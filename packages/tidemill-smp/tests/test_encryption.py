@@ -14,7 +14,7 @@ import smdistributed.modelparallel.tensorflow as smp
 from ports import reserved_port
 from smdistributed.modelparallel.backend.exceptions import SMPConfigurationError
 from smdistributed.modelparallel.tensorflow._shared.encryption.certificate import make_certificate
-from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import enclose
+from smdistributed.modelparallel.tensorflow._shared.encryption.tunnel import _Tunnel, enclose
 from smdistributed.modelparallel.tensorflow._shared.ranks.environment import encrypts
 from smdistributed.modelparallel.tensorflow.world.rendezvous import rank_errors
 from test_world import exchange_by_both
@@ -158,6 +158,39 @@ def test_data_written_before_a_rank_ended_is_delivered():
         with enclose(raw, SECRET, server=True, timeout_s=WAIT_S) as connection:
             assert len(read_all(connection)) == size_bytes
     assert process.wait(WAIT_S) == 0
+
+
+class SlowEncryption:
+    """A TLS object and its output, whose encryption takes until it is told to end."""
+
+    def __init__(self):
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+
+    def write(self, data):
+        self.has_begun.set()
+        assert self.may_end.wait(WAIT_S)
+
+    def read(self):
+        return b"encrypted"
+
+
+def test_bytes_that_are_just_being_encrypted_are_waited_for_at_the_exit():
+    tls, (raw, peer), (near, far) = SlowEncryption(), socket.socketpair(), socket.socketpair()
+    held = _Tunnel(raw, far, tls, None, tls)
+    near.sendall(b"data")
+    sending = threading.Thread(target=held._send)
+    sending.start()
+    try:
+        assert tls.has_begun.wait(WAIT_S)
+        assert held.holds_bytes()
+    finally:
+        tls.may_end.set()
+        sending.join()
+        near.close()
+        held.close()
+    with peer:
+        assert peer.recv(100) == b"encrypted"
+    assert not held.holds_bytes()
 
 
 def test_ranks_exchange_objects_and_tensors_over_encrypted_connections():
