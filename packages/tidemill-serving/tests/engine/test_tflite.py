@@ -62,7 +62,8 @@ def test_a_network_of_8_bit_integers_answers_as_tensorflows_interpreter(server: 
 
 
 def test_a_request_leaves_nothing_in_the_state_of_an_lstm(engine: Engine, models: Path) -> None:
-    expected = np.load(models / "lite_sequences.npz")
+    with np.load(models / "lite_sequences.npz") as archive:
+        expected = dict(archive)
     model = engine.load(models / "lite_sequences/1")
     (signature,) = model.signatures
     for index in (0, 1, 2, 0, 1):

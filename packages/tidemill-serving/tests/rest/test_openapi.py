@@ -138,6 +138,8 @@ def test_each_example_of_the_document_is_answered_by_its_model(server: Any) -> N
     for path, key, body in examples(document):
         if "/versions/" in path and "/half_plus/" not in path:
             continue
+        if path.startswith("/v1/models/kept"):
+            continue  # other tests count what its signatures have changed
         operation = document["paths"][path]["post"]
         assert fits(body, operation["requestBody"]["content"][JSON]["schema"]), (path, body)
         answer = server.request("POST", path, json.dumps(body), {"Content-Type": JSON})
