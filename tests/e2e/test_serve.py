@@ -35,7 +35,7 @@ for name, function in (("serve", model.call), ("train", train)):
 archive.write_out("saved", verbose=False)
 model.save("model.keras")
 model.save("model.h5")
-with open("model.tflite", "wb") as file:
+with open("adder.tflite", "wb") as file:
     file.write(tf.lite.TFLiteConverter.from_saved_model("saved", signature_keys=["serving_default"]).convert())
 """
 INFERENCE = """
@@ -160,7 +160,7 @@ def test_a_request_under_way_at_ctrl_c_is_answered_by_the_archives_own_code(
     assert sum("handler.loaded" in line for line in serving.lines) == 1, "the variable reached the server"
 
 
-@pytest.mark.parametrize("name", ["model.keras", "model.tflite", pytest.param("model.h5", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("name", ["model.keras", "adder.tflite", pytest.param("model.h5", marks=pytest.mark.matrix)])
 def test_a_keras_file_is_exported_and_one_of_tensorflow_lite_served(
     serve: Callable[..., Serving], models: Path, name: str
 ) -> None:
@@ -205,7 +205,9 @@ def test_a_model_that_cannot_be_served_is_refused_in_one_line(models: Path, tmp_
         }.items():
             command = [sys.executable, "-m", "tidemill.cli", "serve", *map(str, arguments)]
             variables = {**os.environ, "TIDEMILL_CONFIG": os.devnull, "TIDEMILL_STATE_DIR": str(tmp_path / "state")}
-            ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+            ended = subprocess.run(
+                command, env=variables, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+            )
             assert ended.returncode == 1
             assert reason in ended.stderr
             assert len(ended.stderr.splitlines()) == 1, ended.stderr
