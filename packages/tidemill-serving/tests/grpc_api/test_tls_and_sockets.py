@@ -25,6 +25,9 @@ from cryptography.x509.oid import NameOID
 from frames_of_clients import PREDICT, SETTINGS, RawClient, block, prefixed
 from tensorflow_serving.apis import predict_pb2
 
+from tidemill_serving.errors import StartFailed
+from tidemill_serving.grpc_api.listener import bind_all
+
 Client = Any  # of conftest.py
 DEADLINE_S = 60
 
@@ -263,3 +266,15 @@ def test_a_wrong_configuration_of_tls_is_told_without_the_key(tmp_path: Path) ->
         assert reason in line
         assert str(file) in line or reason == "SSLContext"
     assert "PRIVATE" not in ran.stdout
+
+
+def test_ports_that_cannot_be_had_are_told_with_the_reason_and_leave_no_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StartFailed, match=rf"any of 1 ports; the last one: .* port {port}: .*in use"):
+            bind_all("127.0.0.1", [port], path)
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+        client.connect(str(path))

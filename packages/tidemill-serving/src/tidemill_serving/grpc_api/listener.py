@@ -5,7 +5,6 @@ import functools
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from tidemill_serving.errors import StartFailed
@@ -142,10 +141,16 @@ def bind_all(host: str, ports: Sequence[int], path: Path | None) -> tuple[int, l
         StartFailed: None of the ports is free, or the path cannot be used.
     """
     socks = [] if path is None else [bind_unix(path)]
+    if not ports:
+        return 0, socks
+    reasons = []
     for port in ports:
-        with suppress(StartFailed):
+        try:
             socks.append(bind_tcp(host, port))
+        except StartFailed as error:
+            reasons.append(str(error))
+        else:
             return int(socks[-1].getsockname()[1]), socks
-    if ports:
-        raise StartFailed(f"cannot listen for gRPC on {host}: no port of {ports} is free")
-    return 0, socks
+    for sock in socks:
+        sock.close()
+    raise StartFailed(f"cannot listen for gRPC on any of {len(ports)} ports; the last one: {reasons[-1]}")

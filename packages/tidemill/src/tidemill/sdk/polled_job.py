@@ -80,7 +80,9 @@ class PolledJob(AwaitedJob):
 
     def _streams(self, description: Mapping[str, Any]) -> int:
         """Return the number of the job's log streams."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"show_logs: the {self._title} {self.name} has no log of its own; show the logs of the jobs that it started"
+        )
 
     def _tail(self, description: Mapping[str, Any], ask: Callable[[Callable[[], Any]], Any] | None = None) -> LogTail:
         client, streams = self.session.logs_client, self._streams(description)
