@@ -18,7 +18,7 @@ LEGACY_MODE: Mapping[str, str] = {
     "training_steps": "pass hyperparameters={'training_steps': ...} and read --training_steps in the script",
     "evaluation_steps": "pass hyperparameters={'evaluation_steps': ...} and read --evaluation_steps in the script",
     "checkpoint_path": "pass model_dir=... (the script gets it as --model_dir), or checkpoint_s3_uri=...",
-    "requirements_file": "put a requirements.txt beside the entry point in source_dir; it is installed by itself",
+    "requirements_file": "put a requirements.txt beside the entry point in source_dir; it is installed for the job",
 }
 """Arguments of legacy mode, which ended with TensorFlow 1.12, with the equivalent in script mode."""
 

@@ -17,7 +17,7 @@ _GRANT = Refused(
     code="AccessControlListNotSupported",
 )
 _LOCK = Refused("objects cannot be locked; leave it out")
-_DIRECTORY_BUCKET = Refused("it belongs to directory buckets, and there are none; leave it out")
+_DIRECTORY_BUCKET = Refused("it belongs to directory buckets, which are not supported; leave it out")
 _ONE_VERSION = "there are no versions: buckets here keep one version of each object; leave it out"
 _CHECKSUMS = ("CRC32", "CRC32C", "CRC64NVME", "MD5", "SHA1", "SHA256", "SHA512", "XXHASH128", "XXHASH3", "XXHASH64")
 _NO_COST = Recorded("requests cost nothing")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tidemill.core.compatibility.rows import TAGS, Honored, Recorded, Refused, Rows, honored
 
 _TOKEN = Honored("a repeated request has the effect of the first")
-_ALIASES = Refused("versions have numbers only; give PipelineVersionId where a request has it")
+_ALIASES = Refused("versions have numbers only; name the version by PipelineVersionId")
 _PIPELINE: Rows = {"PipelineName": Honored("a name or an ARN")}
 _EXECUTION: Rows = {"PipelineExecutionArn": Honored()}
 _PARALLELISM: Rows = {

@@ -27,7 +27,7 @@ OPERATIONS: Mapping[str, Rows] = {
     "RegisterScalableTarget": {
         **_TARGET,
         "MinCapacity": Honored("at least 1, of an asynchronous endpoint 0, which keeps one instance"),
-        "MaxCapacity": Honored("an endpoint has at most 8 instances on one machine, whatever it is"),
+        "MaxCapacity": Honored("an endpoint has at most 8 instances on one machine, regardless of this number"),
         "RoleARN": Recorded("the service scales its own endpoints; the role of AWS is shown, as on AWS"),
         **honored("SuspendedState", "SuspendedState.DynamicScalingInSuspended"),
         **honored("SuspendedState.DynamicScalingOutSuspended"),
