@@ -6,8 +6,14 @@ callers check it where they must.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or sys.version_info >= (3, 8):
+    from typing import Protocol
+else:
+    Protocol = object
 
 
 class DType(Protocol):
@@ -244,11 +250,14 @@ class _Array(Protocol):
     def __array__(self) -> Any: ...
 
 
-TensorLike: TypeAlias = _Value | _Array | complex | str | bytes | Sequence[Any]
-"""What TensorFlow converts to a tensor."""
+if TYPE_CHECKING:
+    TensorLike = _Value | _Array | complex | str | bytes | Sequence[Any]
+    """What TensorFlow converts to a tensor."""
 
-Gradient: TypeAlias = Tensor | IndexedSlices
-"""A gradient of a variable."""
+    Gradient = Tensor | IndexedSlices
+    """A gradient of a variable."""
 
-Logs: TypeAlias = dict[str, Any]
-"""The loss and metrics of a batch or an epoch, by name."""
+    Logs = dict[str, Any]
+    """The loss and metrics of a batch or an epoch, by name."""
+else:  # such unions need Python 3.10
+    TensorLike = Gradient = Logs = object

@@ -11,16 +11,19 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..encryption.tunnel import enclose  # noqa: TID252 - the package above has another name in each copy
 from .environment import encrypts
 from .errors import MissingRanksError, RanksError
 from .handshake import HandshakeError, accept, introduce
 
-Address = str | tuple[str, int]
-"""The abstract name of a unix socket, without the leading zero; or host and port."""
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    Address = str | tuple[str, int]
+    """The abstract name of a unix socket, without the leading zero; or host and port."""
 
 _POLL_S = 0.01
 _HANDSHAKE_S = 30.0
@@ -101,8 +104,11 @@ class PeerListener:
                 listening.bind(f"\0{address}")
                 listening.listen(len(self._expected))
             else:
-                listening = socket.create_server(address, backlog=len(self._expected))
+                listening = socket.socket(socket.AF_INET)  # socket.create_server needs Python 3.8
                 self._sockets.append(listening)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listening.bind(address)
+                listening.listen(len(self._expected))
                 address = address[0], listening.getsockname()[1]
         except OSError as error:
             raise RanksError(f"rank {self._rank} cannot listen at {_text(address)}: {error}") from error

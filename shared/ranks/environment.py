@@ -68,7 +68,8 @@ def encrypts() -> bool:
     value = os.environ.get(_ENCRYPTION_VARIABLE, "0")
     if value not in ("", "0", "1"):
         raise RankSettingError(f"{_ENCRYPTION_VARIABLE} is {value!r}; allowed is 0 or 1")
-    if value == "1" and (obstacle := find_obstacle()):
+    obstacle = find_obstacle() if value == "1" else ""
+    if obstacle:
         raise RankSettingError(f"{_ENCRYPTION_VARIABLE} is 1: {obstacle}")
     return value == "1"
 

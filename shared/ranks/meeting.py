@@ -89,7 +89,8 @@ class Meeting:
                     made[peer, channel] = failure.enter_context(connection)
             for key, connection in listener.wait(deadline_s).items():
                 made[key] = failure.enter_context(connection)
-            if absent := sorted({peer for peer, _ in expected - made.keys()}):
+            absent = sorted({peer for peer, _ in expected - made.keys()})
+            if absent:
                 names = ", ".join(self.names[peer] for peer in absent)
                 raise MissingRanksError(f"{names} did not connect to {self.names[rank]} within {timeout_s:g} s")
             failure.pop_all()
@@ -146,7 +147,7 @@ def _machine() -> str:
     boot = network = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        network = str(Path("/proc/self/ns/net").readlink())
+        network = os.readlink("/proc/self/ns/net")  # noqa: PTH115 - Path.readlink needs Python 3.9
     return f"{socket.gethostname()} {boot} {network} {os.getuid()}"
 
 

@@ -6,11 +6,15 @@ import hashlib
 import socket
 import time
 from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 
-from .connections import Address, PeerListener, call
+from .connections import PeerListener, call
 from .environment import RankInfo
 from .errors import MissingRanksError, RanksError, RankSettingError
 from .messages import read_message, send_message
+
+if TYPE_CHECKING:
+    from .connections import Address
 
 _CHANNEL = "store"
 _GRACE_S = 5.0
@@ -46,7 +50,8 @@ class Store:
                 raise MissingRanksError(self._missing([0], timeout_s)) from error
             first.settimeout(timeout_s + _GRACE_S)
             self._connections = {0: first}
-            if missing := self._read(first).decode():
+            missing = self._read(first).decode()
+            if missing:
                 self.close()
                 raise MissingRanksError(missing)
         else:

@@ -57,10 +57,7 @@ using Deallocator = void (*)(void*, std::size_t, void*);
   F(void, TF_ShapeInferenceContextSetUnknownShape, (TF_ShapeInferenceContext*, TF_Status*))                       \
   F(TF_KernelBuilder*, TF_NewKernelBuilder,                                                                       \
     (const char*, const char*, CreateFunction, ComputeFunction, DeleteFunction))                                  \
-  F(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                                                  \
-    (const char*, const char*, CreateFunction, AsyncComputeFunction, DeleteFunction))                             \
   F(void, TF_RegisterKernelBuilder, (const char*, TF_KernelBuilder*, TF_Status*))                                 \
-  F(void, TF_RunAsyncOpKernelDoneCallback, (TF_AsyncOpKernelDoneCallback*))                                       \
   F(void, TF_OpKernelConstruction_GetAttrSize,                                                                    \
     (TF_OpKernelConstruction*, const char*, std::int32_t*, std::int32_t*, TF_Status*))                            \
   F(void, TF_OpKernelConstruction_GetAttrString,                                                                  \
@@ -75,9 +72,16 @@ using Deallocator = void (*)(void*, std::size_t, void*);
     (TF_OpKernelContext*, int, int, const std::int64_t*, int, std::size_t, TF_Status*))                           \
   F(void, TF_SetOutput, (TF_OpKernelContext*, int, const TF_Tensor*, TF_Status*))
 
+// TensorFlow 2.6 to 2.12 have the functions above but not these: their kernels cannot be asynchronous.
+#define TIDEMILL_ASYNC_FUNCTIONS(F)                                                   \
+  F(TF_KernelBuilder*, TF_NewAsyncKernelBuilder,                                      \
+    (const char*, const char*, CreateFunction, AsyncComputeFunction, DeleteFunction)) \
+  F(void, TF_RunAsyncOpKernelDoneCallback, (TF_AsyncOpKernelDoneCallback*))
+
 struct TensorFlow {
 #define TIDEMILL_DECLARE(result, name, arguments) result(*name) arguments = nullptr;
   TIDEMILL_TENSORFLOW_FUNCTIONS(TIDEMILL_DECLARE)
+  TIDEMILL_ASYNC_FUNCTIONS(TIDEMILL_DECLARE)
 #undef TIDEMILL_DECLARE
 };
 

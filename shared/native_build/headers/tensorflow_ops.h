@@ -49,24 +49,29 @@ std::int64_t IntAttr(TF_OpKernelConstruction* construction, const char* name, St
 }
 
 // Fills `tf`; false, with a line on standard error for each, if functions are missing. `library` begins those lines.
-bool LookUpTensorFlow(const char* library) {
+// Without `needs_async` those of asynchronous kernels may be missing, and are then null. A TensorFlow without any of
+// these functions (before 2.6) gets no lines: its packages have another way.
+bool LookUpTensorFlow(const char* library, bool needs_async = true) {
   void* framework = nullptr;
   for (const char* name : {"libtensorflow_framework.so.2", "libtensorflow_framework.2.dylib"}) {
     framework = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (framework != nullptr) break;
   }
-  if (framework == nullptr) return false;
+  if (framework == nullptr || ::dlsym(framework, "TF_NewKernelBuilder") == nullptr) return false;
   bool complete = true;
+  bool needed = true;
 #define TIDEMILL_LOOK_UP(result, name, arguments)                                  \
   {                                                                                \
     void* const symbol = ::dlsym(framework, #name);                                \
-    if (symbol == nullptr) {                                                       \
+    if (symbol == nullptr && needed) {                                             \
       std::fprintf(stderr, "%s missing TensorFlow symbol %s\n", library, #name);   \
       complete = false;                                                            \
     }                                                                              \
     std::memcpy(&tf.name, &symbol, sizeof symbol);                                 \
   }
   TIDEMILL_TENSORFLOW_FUNCTIONS(TIDEMILL_LOOK_UP)
+  needed = needs_async;
+  TIDEMILL_ASYNC_FUNCTIONS(TIDEMILL_LOOK_UP)
 #undef TIDEMILL_LOOK_UP
   return complete;
 }

@@ -1,11 +1,53 @@
 #include "message.h"
 
+#include "reduction.h"
+
 namespace tidemill {
 namespace {
 
 std::int64_t Wide(int value) { return value; }
 
 }  // namespace
+
+void SplitRows(const std::int64_t* splits, std::int64_t count, Request* request) {
+  const auto members = static_cast<std::int64_t>(request->members.size());
+  if (request->shape.empty()) {
+    request->problem = "hvd.alltoall: the tensor is a scalar; allowed are tensors with at least one axis";
+    return;
+  }
+  const std::int64_t rows = request->shape[0];
+  if (count == 0) {  // no splits are given
+    request->splits.assign(static_cast<std::size_t>(members), rows / members);
+    if (rows % members == 0) return;
+    request->problem = "hvd.alltoall: " + std::to_string(rows) + " rows cannot be divided evenly among " +
+                       std::to_string(members) + " ranks; give splits";
+    return;
+  }
+  const std::string allowed = "; allowed are " + std::to_string(members) +
+                              " numbers >= 0 whose sum is at most the number of rows, " + std::to_string(rows);
+  if (count != members) {
+    request->problem =
+        "hvd.alltoall: splits has " + (count < 0 ? "another shape" : std::to_string(count) + " numbers") + allowed;
+    return;
+  }
+  request->splits.assign(splits, splits + count);
+  std::int64_t left = rows;
+  for (const std::int64_t split : request->splits) left = split < 0 || left < 0 ? -1 : left - split;
+  if (left >= 0) return;
+  request->splits.assign(static_cast<std::size_t>(members), 0);
+  std::string text;
+  for (std::int64_t place = 0; place < count; ++place) text += (place > 0 ? ", " : "") + std::to_string(splits[place]);
+  request->problem = "hvd.alltoall: splits is [" + text + "]" + allowed;
+}
+
+void CheckTensor(Request* request) {
+  if (request->kind == Kind::kReducescatter && request->shape.empty()) {
+    request->problem = "hvd.reducescatter: the tensor is a scalar; allowed are tensors with at least one axis";
+  }
+  if (ElementSize(request->dtype) == 0) {
+    request->problem = "the tensor is of " + DtypeName(request->dtype) + "; allowed are numbers and booleans";
+  }
+}
 
 std::string Pack(const Request& request) {
   Writer to;

@@ -52,6 +52,13 @@ struct Response {
   bool fatal = false;    // the job has failed: no collective can run any more
 };
 
+// Determines the number of rows for each member of an alltoall: `splits` has `count` numbers, or none for equal ones.
+// Sets the request's problem if that is impossible.
+void SplitRows(const std::int64_t* splits, std::int64_t count, Request* request);
+
+// Sets the request's problem if its collective cannot have a tensor of this dtype or shape.
+void CheckTensor(Request* request);
+
 class Writer {
  public:
   void Put(std::int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "current_engine.h"
 #include "done.h"
 #include "engine.h"
 #include "old_glibc_threads.h"
@@ -22,6 +23,7 @@ namespace tidemill {
 namespace {
 
 int registration = -1;  // 0: the op is registered
+bool is_asynchronous = false;
 std::atomic<bool> block_always{false};
 
 // One status and three functions of the C API that the other native libraries do not need.
@@ -33,11 +35,6 @@ TF_Tensor* (*forward_input)(TF_OpKernelContext*, const int*, int, int, const std
 
 std::mutex engine_mutex;
 std::shared_ptr<Engine>* const current_engine = new std::shared_ptr<Engine>;  // outlives the process's destructors
-
-std::shared_ptr<Engine> CurrentEngine() {
-  const std::lock_guard<std::mutex> guard(engine_mutex);
-  return *current_engine;
-}
 
 void CloseInChild() {
   if (*current_engine != nullptr) (*current_engine)->CloseInChild();
@@ -181,14 +178,12 @@ class Call {
       task.request.members = kernel_.members;
       for (int axis = 0; axis < tf.TF_NumDims(input); ++axis) task.request.shape.push_back(tf.TF_Dim(input, axis));
       if (kernel_.kind == Kind::kAlltoall) {
-        task.request.problem = SplitRows(task.request.shape, &task.request.splits);
+        TF_Tensor* const splits = inputs_[1];
+        const std::int64_t number = tf.TF_NumDims(splits) == 1 ? tf.TF_Dim(splits, 0) : -1;
+        SplitRows(static_cast<const std::int64_t*>(tf.TF_TensorData(splits)), number, &task.request);
         task.received = [self](const std::vector<std::int64_t>& rows) { self->OutputReceived(rows); };
-      } else if (kernel_.kind == Kind::kReducescatter && task.request.shape.empty()) {
-        task.request.problem = "hvd.reducescatter: the tensor is a scalar; allowed are tensors with at least one axis";
       }
-      if (ElementSize(task.request.dtype) == 0) {
-        task.request.problem = "the tensor is of " + DtypeName(task.request.dtype) + "; allowed are numbers and booleans";
-      }
+      CheckTensor(&task.request);
       if (!kernel_.is_eager) task.request.step = step_id(context_);
       task.input = static_cast<const char*>(tf.TF_TensorData(input));
       task.bytes = tf.TF_TensorByteSize(input);
@@ -212,35 +207,6 @@ class Call {
     int forwarded = -1;
     outputs_[static_cast<std::size_t>(index)] = forward_input(
         context_, &index, 1, index, shape.data(), static_cast<int>(shape.size()), &forwarded, status->get());
-  }
-
-  // Determines the number of rows for each member. Returns why that is impossible; empty if it is possible.
-  std::string SplitRows(const std::vector<std::int64_t>& shape, std::vector<std::int64_t>* splits) const {
-    const auto members = static_cast<std::int64_t>(kernel_.members.size());
-    TF_Tensor* const given = inputs_[1];
-    const std::int64_t count = tf.TF_NumDims(given) == 1 ? tf.TF_Dim(given, 0) : -1;
-    const auto* const numbers = static_cast<const std::int64_t*>(tf.TF_TensorData(given));
-    if (shape.empty()) return "hvd.alltoall: the tensor is a scalar; allowed are tensors with at least one axis";
-    const std::int64_t rows = shape[0];
-    if (count == 0) {  // no splits are given
-      splits->assign(static_cast<std::size_t>(members), rows / members);
-      return rows % members == 0 ? ""
-                                 : "hvd.alltoall: " + std::to_string(rows) + " rows cannot be divided evenly among " +
-                                       std::to_string(members) + " ranks; give splits";
-    }
-    const std::string allowed = "; allowed are " + std::to_string(members) +
-                                " numbers >= 0 whose sum is at most the number of rows, " + std::to_string(rows);
-    if (count != members) {
-      return "hvd.alltoall: splits has " + (count < 0 ? "another shape" : std::to_string(count) + " numbers") + allowed;
-    }
-    splits->assign(numbers, numbers + count);
-    std::int64_t left = rows;
-    for (const std::int64_t split : *splits) left = split < 0 || left < 0 ? -1 : left - split;
-    if (left >= 0) return "";
-    splits->assign(static_cast<std::size_t>(members), 0);
-    std::string text;
-    for (std::int64_t place = 0; place < count; ++place) text += (place > 0 ? ", " : "") + std::to_string(numbers[place]);
-    return "hvd.alltoall: splits is [" + text + "]" + allowed;
   }
 
   // Sets the second result of an alltoall.
@@ -325,7 +291,8 @@ void RunBlocking(const std::shared_ptr<Engine>& engine, const std::shared_ptr<Ca
   changed.wait(guard, [&] { return is_done.load(); });
 }
 
-void Compute(void* raw, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+// Returns whether the engine completes the op later. It does so only if there is a callback.
+bool Start(void* raw, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
   const Kernel& kernel = *static_cast<Kernel*>(raw);
   Status status;
   try {
@@ -336,10 +303,10 @@ void Compute(void* raw, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallbac
     auto call = std::make_shared<Call>(kernel, context);
     if (status.ok() && call->Prepare(&status)) {
       auto done = std::make_shared<Done>();
-      if (!block_always && !kernel.is_eager && done->Keep(callback)) {
+      if (callback != nullptr && !block_always && !kernel.is_eager && done->Keep(callback)) {
         call->finish = [done] { done->Run(); };
         engine->Submit(call->Tasks(call));
-        return;
+        return true;
       }
       RunBlocking(engine, call, kernel.is_eager);
     }
@@ -347,8 +314,14 @@ void Compute(void* raw, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallbac
     status.Set(TF_INTERNAL, std::string("HorovodInternalError: ") + failure.what() + " [horovod]");
   }
   if (!status.ok()) tf.TF_OpKernelContext_Failure(context, status.get());
-  tf.TF_RunAsyncOpKernelDoneCallback(callback);
+  return false;
 }
+
+void Compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* callback) {
+  if (!Start(kernel, context, callback)) tf.TF_RunAsyncOpKernelDoneCallback(callback);
+}
+
+void ComputeAndWait(void* kernel, TF_OpKernelContext* context) { Start(kernel, context, nullptr); }
 
 // --- registration -------------------------------------------------------------------------------------------------
 
@@ -365,14 +338,17 @@ bool LookUp(void* framework, const char* name, Function* function) {
 }
 
 bool RegisterAll() {
-  if (!LookUpTensorFlow("horovod")) return false;
+  if (!LookUpTensorFlow("horovod", false)) return false;
   void* const framework = ::dlopen("libtensorflow_framework.so.2", RTLD_LAZY | RTLD_NOLOAD);
   if (!LookUp(framework, "TF_NumInputs", &num_inputs) || !LookUp(framework, "TF_StepId", &step_id) ||
       !LookUp(framework, "TF_ForwardInputOrAllocateOutput", &forward_input)) {
     return false;
   }
+  is_asynchronous = tf.TF_NewAsyncKernelBuilder != nullptr && tf.TF_RunAsyncOpKernelDoneCallback != nullptr;
   return RegisterOp(kOp, {"tensors: Ts"}, {"results: Ts"}, kAttributes) &&
-         RegisterKernel(kOp, tf.TF_NewAsyncKernelBuilder(kOp, "CPU", CreateKernel, Compute, DeleteKernel));
+         RegisterKernel(kOp, is_asynchronous
+                                 ? tf.TF_NewAsyncKernelBuilder(kOp, "CPU", CreateKernel, Compute, DeleteKernel)
+                                 : tf.TF_NewKernelBuilder(kOp, "CPU", CreateKernel, ComputeAndWait, DeleteKernel));
 }
 
 // TensorFlow collects the ops that are registered while it loads the library, so a static initializer registers them.
@@ -384,10 +360,19 @@ struct Registration {
 } registration_at_load;
 
 }  // namespace
+
+std::shared_ptr<Engine> CurrentEngine() {
+  const std::lock_guard<std::mutex> guard(engine_mutex);
+  return *current_engine;
+}
+
 }  // namespace tidemill
 
 // Returns 0 if the op is registered.
 TIDEMILL_EXPORT int tidemill_horovod_registration() { return tidemill::registration; }
+
+// Returns 1 if the op occupies no thread of TensorFlow while it waits.
+TIDEMILL_EXPORT int tidemill_horovod_is_asynchronous() { return tidemill::is_asynchronous ? 1 : 0; }
 
 // Returns the bytes of the memory that `size` ranks share.
 TIDEMILL_EXPORT std::size_t tidemill_horovod_memory(int size) { return tidemill::SharedMemory::Bytes(size); }
