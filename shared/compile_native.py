@@ -23,6 +23,7 @@ from native_build.compiling import (  # pyrefly: ignore[missing-import]
 PACKAGES = Path(__file__).resolve().parents[1] / "packages"
 
 LIBRARIES = {
+    "feeder": "tidemill/src/tidemill/shim/feeder/native",
     "horovod": "tidemill-horovod/src/horovod/tensorflow/native",
     "json": "tidemill-serving/src/tidemill_serving/rest/native",
     "pipe": "tidemill-pipemode/src/sagemaker_tensorflow/native",

@@ -18,7 +18,15 @@ SHARED = Path(__file__).resolve().parent
 PACKAGES = SHARED.parent / "packages"
 
 COPIES = {
-    "tidemill/src/tidemill": ("descendants.py", "http", "trees.py"),
+    "tidemill/src/tidemill": (
+        "descendants.py",
+        "http",
+        "native_build/__init__.py",  # without the module that loads libraries into TensorFlow
+        "native_build/compiling.py",
+        "native_build/headers",
+        "native_build/wheel.py",
+        "trees.py",
+    ),
     "tidemill-horovod/src/horovod/tensorflow": (
         "encryption",
         "native_build",

@@ -17,7 +17,16 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+ROOT = Path(__file__).resolve().parent
+COPIES = ROOT.parents[1] / "shared" / "copies.py"
+if COPIES.is_file():  # in a checkout; a source archive contains the copies of shared source
+    runpy.run_path(str(COPIES))["main"]([])
+
+PACKAGE = ROOT / "src" / "tidemill"
+sys.path.insert(0, str(PACKAGE))  # imports what is shared without the package, whose dependencies a build does not have
+from _shared.native_build import compiling, wheel  # noqa: E402
+
+sys.path.remove(str(PACKAGE))
 
 IN_JOB = (
     "tidemill-runtime",
@@ -32,16 +41,16 @@ PARTS = ("README.md", "hatch_build.py", "pyproject.toml", "src")
 """What a distribution is built from; its tests stay in the checkout."""
 
 
-class PayloadHook(BuildHookInterface):
-    """Builds the sibling packages with hatchling, in the interpreter of the build itself."""
+class PayloadHook(wheel.NativeLibraryHook):
+    """Builds the sibling packages with hatchling, in the interpreter of the build itself, and the feeder's library."""
+
+    libraries = (compiling.NativeSources("feeder", PACKAGE / "shim/feeder/native"),)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Renew all copies in the checkout, and add the payload. An editable install has none: it sees the checkout."""
-        copies = Path(self.root).parents[1] / "shared" / "copies.py"
-        if copies.is_file():
-            runpy.run_path(str(copies))["main"]([])
+        """Add the library and the payload. An editable install has none: it sees the checkout."""
         if version == "editable":
             return
+        super().initialize(version, build_data)
         self._build_page()
         sources = {name: self._source(name) for name in IN_JOB}
         examples = self._examples()
@@ -53,22 +62,24 @@ class PayloadHook(BuildHookInterface):
                 parts = [path / part for part in PARTS if (path / part).exists()]
                 build_data["force_include"].update({str(part): f"payload-src/{name}/{part.name}" for part in parts})
             return
-        self._directory = tempfile.TemporaryDirectory(prefix="tidemill-payload-")
+        self._payload = tempfile.TemporaryDirectory(prefix="tidemill-payload-")
         for source in sources.values():
-            self._build(source, Path(self._directory.name))
-        wheels = sorted(Path(self._directory.name).glob("*.whl"))
-        for wheel in wheels:
-            build_data["force_include"][str(wheel)] = f"tidemill/environments/payload/{wheel.name}"
+            self._build(source, Path(self._payload.name))
+        wheels = sorted(Path(self._payload.name).glob("*.whl"))
+        for path in wheels:
+            build_data["force_include"][str(path)] = f"tidemill/environments/payload/{path.name}"
         # Native libraries tie the whole to their platform: to the newest C library that one of them needs.
-        platforms = {wheel.stem.rpartition("-")[2] for wheel in wheels} - {"any"}
+        tags = [path.stem for path in wheels] + [build_data.get("tag", "any")]
+        platforms = {tag.rpartition("-")[2] for tag in tags} - {"any"}
         if platforms:
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{max(platforms, key=_numbers)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the temporary wheels."""
-        if hasattr(self, "_directory"):
-            self._directory.cleanup()
+        """Remove the temporary files."""
+        super().finalize(version, build_data, artifact_path)
+        if hasattr(self, "_payload"):
+            self._payload.cleanup()
 
     def _build_page(self) -> None:
         root = Path(self.root)

@@ -110,12 +110,22 @@ def find_library(sources: NativeSources) -> tuple[Path, str]:
         CompileError: The wheel has no library, and none can be compiled.
         OSError: No directory for the compiled library is writable.
     """
-    shipped = sources.directory.with_name(sources.library_name)
+    built = built_library(sources)
+    if built is None:
+        return _compile(sources, compiled_libraries(sources)), "compiled"
+    return built, "wheel" if built == _shipped(sources) else "compiled"
+
+
+def built_library(sources: NativeSources) -> Path | None:
+    """Return the library's path; None if the library is missing, also in the places of compiled ones."""
+    shipped = _shipped(sources)
     if shipped.is_file():
-        return shipped, "wheel"
-    places = compiled_libraries(sources)
-    found = next((library for library in places if library.is_file()), None) or _compile(sources, places)
-    return found, "compiled"
+        return shipped
+    return next((library for library in compiled_libraries(sources) if library.is_file()), None)
+
+
+def _shipped(sources: NativeSources) -> Path:
+    return sources.directory.with_name(sources.library_name)
 
 
 def _compile(sources: NativeSources, places: list[Path]) -> Path:

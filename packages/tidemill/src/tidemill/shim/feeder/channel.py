@@ -3,16 +3,14 @@
 import contextlib
 import os
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.core.clock import Clock
 from tidemill.instance.remote_stores import RemoteStores
-from tidemill.instance.spec import Entry
 from tidemill.shim.failures import InstanceFailure, InternalFailure, of_os_error
 from tidemill.shim.feeder.entry_writer import EntryWriter
 from tidemill.shim.feeder.faults import ChannelFault
-from tidemill.shim.feeder.inflate import Readable
 from tidemill.shim.feeder.order import Order
 from tidemill.shim.feeder.pipe_writer import Cancellation, Cancelled, PipeWriter, ReaderGone
 from tidemill.shim.feeder.pipes import PipeDirectory
@@ -123,12 +121,9 @@ class ChannelFeed:
 
     def _feed(self, pipe: PipeWriter, cancellation: Cancellation) -> None:
         """Write one epoch and its outcome. A fault of the data ends the epoch, not the feeder."""
-        objects, error = 0, ""
+        error = ""
         try:
-            with contextlib.closing(self._entries(cancellation)) as entries:
-                for entry, body in entries:
-                    self.writer.write(entry, pipe, body=body)
-                    objects += 1
+            self._write_entries(pipe, cancellation)
             pipe.flush()
         except ReaderGone:
             # Not a failure: a script may read only some steps of an epoch.
@@ -149,23 +144,24 @@ class ChannelFeed:
             traceback.print_exc()
             error = f"{type(bug).__name__}: {bug}"
             self._fail(InternalFailure(f"channel {self.name!r}, epoch {self.epoch}: {error}"))
-        self._conclude(pipe, objects=objects, error=error)
+        self._conclude(pipe, error=error)
 
-    def _entries(self, cancellation: Cancellation) -> Generator[tuple[Entry, Readable | None]]:
-        entries = self.order.entries(self.epoch)
+    def _write_entries(self, pipe: PipeWriter, cancellation: Cancellation) -> None:
         if not self.stores:
-            for entry in entries:
-                yield entry, None
+            for batch in self.order.batches(self.epoch):
+                self.writer.write_batch(batch, pipe)
             return
         from tidemill.shim.feeder.prefetcher import prefetch  # imports TLS, which most jobs do not need
 
-        yield from prefetch(entries, self.stores, cancellation)
+        with contextlib.closing(prefetch(self.order.entries(self.epoch), self.stores, cancellation)) as entries:
+            for entry, body in entries:
+                self.writer.write(entry, pipe, body=body)
 
-    def _conclude(self, pipe: PipeWriter, *, objects: int, error: str) -> None:
+    def _conclude(self, pipe: PipeWriter, *, error: str) -> None:
         state = "error" if error else "ok"
         try:
             self.pipes.conclude(
-                self._fifo(self.epoch), state=state, sent_bytes=pipe.sent_bytes, objects=objects, error=error
+                self._fifo(self.epoch), state=state, sent_bytes=pipe.sent_bytes, objects=pipe.entries, error=error
             )
         except OSError as cause:
             # The outcome stays "writing". A reader then assumes that the feeder died, which is safe.

@@ -3,10 +3,12 @@
 import os
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tidemill.instance import records
 from tidemill.instance.spec import Entry, InlineText, ObjectFile, RemoteObject
 from tidemill.shim.feeder.faults import ObjectFault, StoreFault
 from tidemill.shim.feeder.inflate import Readable, inflate
@@ -36,6 +38,39 @@ class EntryWriter:
     spool: Path
     part_bytes: int = _PART_BYTES
 
+    def write_batch(self, batch: Sequence[Mapping[str, Any]], pipe: PipeWriter) -> None:
+        """Write entries that are not remote, each as `tidemill.instance.records.entry_to_json` returns it.
+
+        Raises as `write`.
+        """
+        files = self._files(batch)
+        position = 0
+        while position < len(batch):
+            if files:
+                position += self._send(batch[position:], files[position:], pipe)
+            if position < len(batch):
+                self.write(records.entry_from_json(batch[position]), pipe)
+                position += 1
+
+    def _files(self, batch: Sequence[Mapping[str, Any]]) -> Sequence[tuple[str, int]]:
+        """Return path and size of each entry if `PipeWriter.send_files` can send them all; else nothing."""
+        if self.gzip or not PipeWriter.can_send_files():
+            return ()
+        try:
+            files = [(entry["file"], entry["size_bytes"]) for entry in batch]
+        except KeyError:  # the text of a manifest
+            return ()
+        must_be_split = self.record_io and any(size_bytes > self.part_bytes for _, size_bytes in files)
+        return () if must_be_split else files
+
+    def _send(self, batch: Sequence[Mapping[str, Any]], files: Sequence[tuple[str, int]], pipe: PipeWriter) -> int:
+        """Send files up to the first one that has to be written by `write`, and return their number."""
+        sent, ended_at = pipe.send_files(files, record_io=self.record_io)
+        pipe.entries += sent
+        if ended_at is not None:
+            raise _ended_early(batch[sent]["uri"], ended_at)
+        return sent
+
     def write(self, entry: Entry, pipe: PipeWriter, *, body: Readable | None = None) -> None:
         """Write one entry.
 
@@ -48,6 +83,10 @@ class EntryWriter:
             ReaderGone: The reader has left.
             Cancelled: The job is over.
         """
+        self._write(entry, pipe, body)
+        pipe.entries += 1
+
+    def _write(self, entry: Entry, pipe: PipeWriter, body: Readable | None) -> None:
         if isinstance(entry, InlineText):
             text = entry.text.encode(errors="surrogatepass")
             pipe.write(_record(text) if self.record_io else text)
@@ -134,7 +173,11 @@ def _copy(fd: int, offset: int, size_bytes: int, pipe: PipeWriter, *, uri: str) 
     else:
         moved = pipe.send_file(fd, offset, size_bytes)
     if moved != size_bytes:
-        raise StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {offset + moved}")
+        raise _ended_early(uri, offset + moved)
+
+
+def _ended_early(uri: str, at_bytes: int) -> StoreFault:
+    return StoreFault(f"{uri} is damaged in the object store: it ended early, at byte {at_bytes}")
 
 
 def _pass_on(body: Readable, size_bytes: int, pipe: PipeWriter, *, uri: str) -> None:

@@ -9,12 +9,14 @@ import json
 import random
 from array import array
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tidemill.instance import records
 from tidemill.instance.spec import ChannelSpec, Entry
+
+_BATCH_BYTES = 1 << 16
 
 
 class Order:
@@ -37,10 +39,23 @@ class Order:
         Yields:
             In listed or shuffled order.
         """
+        return map(records.entry_from_json, chain.from_iterable(self.batches(epoch)))
+
+    def batches(self, epoch: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the same entries in batches, each entry as `tidemill.instance.records.entry_to_json` returns it."""
         with self._listing.open("rb") as file:
             lines = self._in_order(file) if self._channel.shuffle_seed is None else self._shuffled(file, epoch)
+            batch: list[bytes] = []
+            size_bytes = 0
             for line in lines:
-                yield records.entry_from_json(json.loads(line))
+                batch.append(line)
+                size_bytes += len(line)
+                if size_bytes >= _BATCH_BYTES:
+                    yield _parsed(batch)
+                    batch.clear()
+                    size_bytes = 0
+            if batch:
+                yield _parsed(batch)
 
     def _in_order(self, file: BinaryIO) -> Iterator[bytes]:
         per_item = self._channel.entries_per_item
@@ -55,6 +70,10 @@ class Order:
         for index in order[self._first :: self._step]:
             file.seek(self._offsets[index])
             yield from islice(file, self._channel.entries_per_item)
+
+
+def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
+    return json.loads(b"[" + b",".join(lines) + b"]")  # almost twice as fast as line by line
 
 
 def _offsets(file: BinaryIO, per_item: int) -> "array[int]":

@@ -8,6 +8,10 @@ import contextlib
 import fcntl
 import os
 import select
+from array import array
+from collections.abc import Sequence
+
+from tidemill.shim.feeder.native_sender import Outcome, Progress, native_sender
 
 _PIPE_BYTES = 1 << 20  # the most that an unprivileged user may ask for
 _GATHER_BYTES = 1 << 16
@@ -61,6 +65,7 @@ class PipeWriter:
 
     Attributes:
         sent_bytes: Number of bytes written to the FIFO.
+        entries: Number of entries of the channel that were written completely; counted by the caller of the methods.
     """
 
     def __init__(self, fd: int, cancellation: Cancellation) -> None:
@@ -71,7 +76,7 @@ class PipeWriter:
         self._poll.register(fd, select.POLLOUT)
         self._poll.register(cancellation.fileno(), select.POLLIN)
         self._cancel_fd = cancellation.fileno()
-        self.sent_bytes = 0
+        self.sent_bytes = self.entries = 0
         with contextlib.suppress(OSError):  # the user's pipes may have reached the limit of pages
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
@@ -123,6 +128,42 @@ class PipeWriter:
             offset += moved
             self.sent_bytes += moved
         return size_bytes - (end - offset)
+
+    @staticmethod
+    def can_send_files() -> bool:
+        """Return whether the native library for `send_files` is there."""
+        return native_sender() is not None
+
+    def send_files(self, files: Sequence[tuple[str, int]], *, record_io: bool) -> tuple[int, int | None]:
+        """Move many files, each a path and a size, into the FIFO. Requires `can_send_files`. Raises as `write`.
+
+        Args:
+            files: Each shorter than 512 MiB if ``record_io``.
+            record_io: Whether to wrap each file into a RecordIO record.
+
+        Returns:
+            The number of files that were moved, and None; if there are more, the caller has to move the next one, which
+            may be missing or damaged, without this method. Or the number, and after how many bytes the next file ended.
+
+        Raises:
+            OSError: The next file cannot be read.
+        """
+        send = native_sender()
+        assert send is not None
+        self.flush()
+        paths = os.fsencode("\0".join([path for path, _ in files])) + b"\0"
+        sizes, progress = array("Q", [size for _, size in files]), Progress()
+        outcome = send(
+            self._fd, self._cancel_fd, paths, len(paths), sizes.buffer_info()[0], len(files), record_io, progress
+        )
+        self.sent_bytes += progress.sent_bytes
+        if outcome == Outcome.CANCELLED:
+            raise Cancelled
+        if outcome == Outcome.READER_GONE:
+            raise ReaderGone
+        if outcome == Outcome.FAILED:
+            raise OSError(progress.error, os.strerror(progress.error))
+        return progress.files, progress.moved if outcome == Outcome.ENDED_EARLY else None
 
     def close(self) -> None:
         """Close the write end, without writing the collected pieces."""
