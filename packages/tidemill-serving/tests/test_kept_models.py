@@ -63,5 +63,8 @@ def test_a_page_shows_how_the_processors_are_used(server: Server) -> None:
     (runs,) = grow["runs"]
     assert runs["rows"] == 1
     assert runs["microseconds_a_row"]["1"] > 0
+    answered = grow["milliseconds_of_last_answers"]
+    assert answered["answers"] >= 1
+    assert 0 < answered["p50"] <= answered["p99"] < 60_000
     assert shown["half_plus", "serving_default"]["runs_on"] == "the event loop"
     assert shown["kept", "train"]["second_session"] == "none"  # a second copy of a variable would not be trained

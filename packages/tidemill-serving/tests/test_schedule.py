@@ -1,6 +1,7 @@
 """What runs next and how, by the costs of earlier runs: with clocks and costs given by the tests."""
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -88,6 +89,14 @@ def test_runs_of_more_rows_are_tried_only_if_smaller_ones_saved_much() -> None:
         taken.append(curve.rows_for(100))
         curve.add(taken[-1], 0.004 + 0.02 * taken[-1])  # 9 % are saved by 2 rows, 5 % more by 4
     assert taken[:9] == [1, 1, 1, 2, 2, 2, 4, 4, 4]
+    assert max(taken) == 4
+
+
+def test_one_size_that_seems_dear_by_other_work_lets_no_larger_runs_be_tried() -> None:
+    curve, taken, row_s = CostCurve(max_rows=32), [], {1: 0.014, 2: 0.019, 4: 0.015}
+    for _ in range(200):
+        taken.append(curve.rows_for(32))
+        curve.add(taken[-1], row_s[taken[-1]] * taken[-1])  # 4 rows are cheaper than 2, but not than 1
     assert max(taken) == 4
 
 
@@ -207,6 +216,18 @@ def test_a_run_with_threads_inside_operations_takes_two_processors() -> None:
     threads.close()
 
 
+def test_a_run_that_takes_longer_than_expected_is_not_expected_to_end_at_once() -> None:
+    clock = Clock()
+    threads = BatchThreads(slots=1, clock=clock)
+    threads.enlist(Model("late", run_s=1.0, waiting=1))
+    waits = []
+    for _ in range(4):
+        waits.append(threads.wait_s())
+        clock.now_s += 0.5
+    assert waits == pytest.approx([1.0, 0.5, 0.25, 0.25])
+    threads.close()
+
+
 # --- overload -------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +309,31 @@ def test_an_overload_is_recognized_within_two_periods_of_a_few_answers() -> None
     load.arrive(rate=90, seconds=1)
     load.arrive(rate=1000, seconds=0.25)
     assert load.changes == [True]
+
+
+def test_only_at_the_beginning_of_an_overload_the_newest_requests_run_first() -> None:
+    load = Overload()
+    load.arrive(rate=90, seconds=1)
+    assert not load.admission.newest_first
+    load.arrive(rate=1000, seconds=0.05)
+    assert load.admission.newest_first
+    assert load.changes == []
+    load.arrive(rate=1000, seconds=0.25)
+    assert load.changes == [True]
+    assert not load.admission.newest_first  # few wait
+
+
+def test_clients_that_start_together_run_in_their_order_after_a_while() -> None:
+    load = Overload()
+    for _ in range(300):
+        load.request()
+    assert load.admission.newest_first
+    for _ in range(30):
+        load.clock.now_s += 0.01
+        load.queued -= 1
+        load.admission.answered(1)
+        load.request()
+    assert not load.admission.newest_first
 
 
 def test_64_clients_of_a_slow_model_that_start_one_after_the_other_wait_their_turn() -> None:
@@ -398,9 +444,14 @@ Result = list[Array] | RequestError
 
 
 def submit(
-    runner: Runner, value: float = 1.0, *, is_over: Callable[[], bool] = lambda: False
+    runner: Runner,
+    value: float = 1.0,
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+    called: Callable[[Any], None] = report_nothing,
 ) -> "asyncio.Future[Result]":
     future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(called)
     runner.submit(Job([np.array([value], np.float32)], future.set_result, is_over))
     return future
 
@@ -467,6 +518,25 @@ def test_a_request_whose_client_left_does_not_run() -> None:
 
     left = threading.Event()
     with_runner(test, only_narrow=True)
+
+
+def test_of_requests_that_arrive_faster_than_they_are_answered_the_newest_run_first() -> None:
+    async def test(runner: Runner, model: Gate, _: BatchThreads) -> None:
+        def note(value: float, _: object) -> None:
+            order.append(value)
+
+        teach(runner, {1: 0.02, 2: 0.04, 4: 0.08}, narrow=True)
+        answers = [submit(runner, value, called=functools.partial(note, value)) for value in range(20)]
+        for _ in range(2):  # two processors
+            assert await asyncio.to_thread(model.started.acquire, timeout=DEADLINE_S)
+        model.opened.set()
+        await asyncio.gather(*answers)
+
+    order: list[float] = []
+    with_runner(test, only_narrow=True)
+    assert sorted(order) == list(range(20))
+    expected = [*range(19, 7, -1), *range(8)]
+    assert max(abs(order.index(value) - place) for place, value in enumerate(expected)) <= 1  # two run at a time
 
 
 def test_rows_that_are_cheaper_together_wait_for_the_run_in_progress() -> None:

@@ -7,7 +7,9 @@ all of them. Then only those are accepted that can be answered within twice the 
 the others are refused at once.
 
 Nothing tells the first requests of an overload from those of many clients that start together. So an overload is
-recognized by two periods, which are short: of eight answers, but at least 0.05 s.
+recognized by two periods, which are short: of four answers, but at least 0.05 s. Until then the newest requests run
+first: if it is an overload, they are answered in time, and those that wait are late whatever runs. Clients that wait
+for their answers all get them, whatever the order.
 """
 
 import math
@@ -18,10 +20,11 @@ from tidemill_serving.errors import Code, RequestError
 
 CLIENTS = 64
 """So many requests of a signature may wait without an overload: they can be clients that wait for their answers."""
-_PERIOD_S, _PERIOD_ANSWERS, _LONGEST_PERIOD_S = 0.05, 8, 0.25
+_PERIOD_S, _PERIOD_ANSWERS, _LONGEST_PERIOD_S = 0.05, 4, 0.25
 _PATIENCE_S = 0.5  # shorter queues are no overload, however fast they grow
 _FAST, _ENOUGH = 2, 4  # a period in which twice as many arrive as are answered counts twice; so much is an overload
-_RATIO = 2.0
+_BURST = 8  # requests that may arrive at once without a sign of an overload
+_RATIO = 1.75  # of expected times, so that nearly all actual ones are within twice the time: runs vary
 _SLACK = 1.1
 # Refused clients that ask again at once look like an overload forever. So it is ended after this time, and then after
 # twice as long each time, to see whether it begins again.
@@ -80,6 +83,12 @@ class Admission:
         self._arrived += not is_read
         self.note_refusal()
         return False
+
+    @property
+    def newest_first(self) -> bool:
+        """Whether an overload may have begun: more requests arrive than are answered, or did in the last periods."""
+        is_rising = self._arrived > _FAST * self._answered + _BURST
+        return not self.is_overloaded and (is_rising or self._growth > 0)
 
     def in_time(self, latency_s: float, *, alone_s: float) -> bool:
         """Return whether an answer after this time is soon enough during an overload.

@@ -114,6 +114,7 @@ class BatchQueue(Runner):
             return
         self._unfinished += 1
         self._threads.jobs += 1
+        job.since_s = time.perf_counter()
         self._queued_rows[job.kind] += job.rows
         if self._open is not None and not self._fits(self._open, job):
             self._close()

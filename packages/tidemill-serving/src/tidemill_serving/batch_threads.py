@@ -15,6 +15,7 @@ from typing import Protocol
 
 _WIDE_SLOTS = 2
 _LONGEST_WAIT_S = 30.0
+_OVERDUE = 0.25  # share of its expected time that a run is expected to take at least until it ends: runs vary
 _QUICK = 0.25  # share of the time of the shortest run in progress, up to which a run counts as quick
 
 
@@ -147,7 +148,9 @@ class BatchThreads:
         if self._free:
             return 0.0
         now_s = self._clock()
-        return max(0.0, min(run.begin_s + run.expected_s - now_s for run in self._active))
+        return min(
+            max(run.begin_s + run.expected_s - now_s, run.expected_s * _OVERDUE) for run in self._active if run.slots
+        )
 
     def lanes(self, *, narrow: bool) -> int:
         """Return the number of runs that can take place at once.

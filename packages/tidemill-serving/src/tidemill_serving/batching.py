@@ -292,7 +292,10 @@ class Runner:
         job.since_s = time.perf_counter()
         self._threads.jobs += 1
         self._queued_rows[job.kind] += job.rows
-        self._thread_jobs.append(job)
+        if self._schedule.admission.newest_first:
+            self._thread_jobs.appendleft(job)
+        else:
+            self._thread_jobs.append(job)
         self._wake()
 
     def _shed(self) -> None:
@@ -422,7 +425,8 @@ class Runner:
             )
         self._runs -= 1
         self._threads.jobs -= len(jobs)
-        self._schedule.admission.answered(len(jobs))
+        now_s = time.perf_counter()
+        self._schedule.answered([now_s - job.since_s for job in jobs])
         self._threads.release(run)
         self._finish(jobs, results)
 

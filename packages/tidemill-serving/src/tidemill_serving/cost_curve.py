@@ -14,9 +14,9 @@ _LOWER, _HIGHER = 0.5, 0.1  # weights of a new run in the average: first runs an
 _PREFERENCE = 1.1  # a smaller run is preferred if its rows cost at most this much more
 _TOLERANCE = 1.3  # and kept while they cost at most this much more
 _SETTLED = 16  # runs after which a choice is worth a line in the log
-_SAVING = (
-    0.9  # doubling the rows must lower the cost of each this much for twice as many to be tried: their memory stays
-)
+# The cost of a row must fall this much below the lowest of smaller runs for twice as many to be tried: their memory
+# stays, and if the fall was noise, the requests of the larger run wait for nothing.
+_SAVING = 0.9
 _TRIED_ROWS = 4  # up to here all sizes are tried
 _PROBE_EVERY = 64
 
@@ -115,7 +115,8 @@ class CostCurve:
             return 1
         largest = max(known)
         double = 2 * largest
-        improves = largest < _TRIED_ROWS or known[largest] <= known.get(largest // 2, 0.0) * _SAVING
+        smaller_s = min((row_s for rows, row_s in known.items() if rows < largest), default=0.0)
+        improves = largest < _TRIED_ROWS or known[largest] <= smaller_s * _SAVING
         if double <= min(waiting, self._max_rows) and self._is_unknown(double) and improves:
             return double
         rows = self._choice if self._choice <= waiting else _smallest(known)

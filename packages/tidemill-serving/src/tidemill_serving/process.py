@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tidemill_serving.errors import StartFailed
 
+# A thread that has run a model needs the interpreter for some microseconds, to pass on the outputs. Python's default, 5
+# ms, is the time that it would wait for an event loop that is busy with requests.
+_SWITCH_S = 0.000_5
+
 if TYPE_CHECKING:
     from tidemill_serving.options import ServerOptions
 
@@ -19,6 +23,8 @@ def run_process(read: "Callable[[], ServerOptions]", environment: Mapping[str, s
         environment: Variables that the server reads.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # libraries read it once, when they are loaded, which is later
+
+    sys.setswitchinterval(_SWITCH_S)
 
     import uvloop
 

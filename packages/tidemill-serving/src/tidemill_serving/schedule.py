@@ -3,7 +3,8 @@
 Everything is learned from the runs of requests. What is chosen is logged, and shown by ``/monitoring/scheduling``.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 
 from tidemill_serving.admission import Admission, refusal
 from tidemill_serving.batch_threads import BatchThreads
@@ -21,6 +22,7 @@ _WIDE_ADVANTAGE = 0.8  # required ratio of times: splitting operations takes mor
 _PROBE_EVERY = 64  # runs alone, one of which takes the other way, since times change
 _STRETCH_WEIGHT = 0.1
 _US = 1e6
+_LATENCIES = 512  # last requests whose times are shown
 Report = Callable[[str, Mapping[str, object]], None]
 _Key = tuple[int, bool]  # size of a row in bytes, as a power of two, and whether the run is narrow
 
@@ -57,6 +59,7 @@ class RunSchedule:
         self._curves: dict[_Key, CostCurve] = {}
         self._stretch = 1.0
         self._runs_beside_others = self._runs_alone = 0
+        self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
         self.admission = Admission(self._on_overload, longest_wait_s=threads.longest_wait_s)
 
     def is_narrow(self, kind: int, rows: int, *, alone: bool) -> bool:
@@ -116,6 +119,15 @@ class RunSchedule:
         wait_s, run_s, alone_s = self._times(kind, rows, queued_rows)
         return not self.admission.in_time(waited_s + wait_s + run_s, alone_s=alone_s)
 
+    def answered(self, latencies_s: Sequence[float]) -> None:
+        """Record requests that were answered.
+
+        Args:
+            latencies_s: Time in seconds from the arrival of each request to its outputs.
+        """
+        self._latencies_s.extend(latencies_s)
+        self.admission.answered(len(latencies_s))
+
     def learn(self, kind: int, rows: int, *, elapsed_s: float, cost_s: float, narrow: bool, alone: bool) -> None:
         """Record a run.
 
@@ -145,6 +157,7 @@ class RunSchedule:
             "second_session": "none" if self._twin is None else "loaded" if self._twin.model else "not needed",
             "overloaded": self.admission.is_overloaded,
             "refused": self.admission.refused,
+            "milliseconds_of_last_answers": _quantiles_ms(self._latencies_s),
             "runs": [
                 {
                     "row_bytes_below": 1 << kind,
@@ -202,3 +215,10 @@ class RunSchedule:
             self._report("signature.overloaded", {"reason": '"requests arrive faster than they are answered"'})
         else:
             self._report("signature.recovered", {"refused": refused})
+
+
+def _quantiles_ms(times_s: Sequence[float]) -> dict[str, float]:
+    """Return the number of times, and their median and 99th percentile in milliseconds."""
+    ordered = sorted(times_s)
+    shown = {f"p{part}": round(ordered[len(ordered) * part // 100] * 1e3, 1) for part in (50, 99) if ordered}
+    return {"answers": len(ordered), **shown}

@@ -211,7 +211,7 @@ class Api:
             reply(Response(200, status_body(self._registry.versions(target.name, target.version, label=target.label))))
             return
         servable = self._registry.find(target.name, target.version, label=target.label)
-        if target.verb == "predict" and not self._cors and len(self._lanes) < _LANES:
+        if target.verb == "predict" and not self._cors and request.target not in self._lanes:
             self._open_lane(request.target, target)
         if target.verb == "metadata":
             reply(Response(200, metadata_body(servable), headers=_version_header(servable.version.version)))
@@ -220,6 +220,8 @@ class Api:
 
     def _open_lane(self, request_target: bytes, target: ModelTarget) -> None:
         """Make later predict requests for this target share their runs and their JSON calls."""
+        if len(self._lanes) >= _LANES:
+            return
         self._lanes[request_target] = PredictLane(
             target,
             self._registry,

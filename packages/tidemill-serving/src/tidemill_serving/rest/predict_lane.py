@@ -56,6 +56,7 @@ class PredictLane:
         self._general = general
         self._headers = headers
         self._waiting: _Waiting = []
+        self._is_bypassed = False
         self._seen = 0
         self._since_s = 0.0
         self._servable: Servable | None = None
@@ -64,9 +65,16 @@ class PredictLane:
     def add(self, request: HttpRequest, reply: Reply) -> None:
         """Queue a POST request; it is answered after the loop has read everything that arrived in this turn.
 
+        Requests that cannot be answered together, since the model runs on threads, take the general way at once.
+
         Args:
             reply: Gets the response, on the event loop.
         """
+        if self._is_bypassed:
+            self._is_bypassed = self._find() is None
+            if self._is_bypassed:
+                self._general(request, reply)
+                return
         if not self._waiting:
             self._since_s = time.perf_counter()
             self._loop.call_soon(self._flush)
@@ -83,6 +91,7 @@ class PredictLane:
         self._seen = 0
         version = self._find()
         if version is None:
+            self._is_bypassed = True
             self._pass_on(waiting)
             return
         small = [each for each in waiting if len(each[0].body) <= _BODY_BYTES]
