@@ -205,6 +205,7 @@ def logged(lines: list[str], head: str) -> str:
     return found
 
 
+@pytest.mark.feature("scripts")
 @pytest.mark.parametrize("version", ALL)
 def test_digits_are_learned_on_the_version_that_was_asked_for(jobs, build_environment, version):
     environment = build_environment(version)
@@ -246,6 +247,7 @@ def test_an_estimator_trains_from_pipes_and_evaluates(jobs, build_environment, v
 
 
 @pytest.mark.matrix
+@pytest.mark.feature("pipe mode", "s3")
 @pytest.mark.parametrize(("version", "python"), [*((each, None) for each in reversed(FRAMEWORKS)), ("2.6", "3.7")])
 def test_tensorflow_reads_and_writes_s3_and_pipes_on_every_version(jobs, build_environment, version, python):
     build_environment(version, python=python)

@@ -27,7 +27,7 @@ def program(path: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["model-server-flags.md", "options.md", "settings.md"])
+@pytest.mark.parametrize("name", ["job-environments.md", "model-server-flags.md", "options.md", "settings.md"])
 def test_the_page_is_current(name: str) -> None:
     page = program("docs/write_reference.py").PAGES[name]
     assert (REPOSITORY / "docs/reference" / name).read_text() == page(), f"{name} is stale; run `make reference`"
