@@ -4,6 +4,7 @@ A test with ``@pytest.mark.feature(NAME)``, where NAME is a key of `tidemill.cor
 parameter ``version``, proves that the feature works on that version.
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tidemill.core.features import FEATURES, table
+
+sys.path.append(str(Path(__file__).parent))  # versions_jobs
 
 _OUTCOMES = pytest.StashKey[dict[tuple[str, str], set[str]]]()
 _PROVEN = pytest.StashKey[set[tuple[str, str]]]()

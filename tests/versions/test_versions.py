@@ -5,16 +5,14 @@ a version whose Python is not on this machine is skipped, with a message.
 """
 
 import json
-import struct
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from versions_jobs import BUCKET, example, image, logged, recordio
 
 from tidemill.core.frameworks import FRAMEWORKS
 
 USUAL = ("2.15", "1.15")
-BUCKET = "sagemaker-us-west-2-000000000000"
 ALL = [
     version if version in USUAL else pytest.param(version, marks=pytest.mark.matrix) for version in reversed(FRAMEWORKS)
 ]
@@ -173,36 +171,6 @@ KERAS_3 = """
     model.fit(np.ones((8, 2)), np.ones(8), verbose=0)
     print("KERAS", keras.__version__, keras.ops.shape(np.ones((2, 3))), flush=True)
 """
-
-
-def image(version: str, python: str = "py3", device: str = "cpu") -> dict[str, Any]:
-    uri = f"763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:{version}-{device}-{python}"
-    return {"AlgorithmSpecification": {"TrainingImage": uri, "TrainingInputMode": "File"}}
-
-
-def recordio(records: list[bytes]) -> bytes:
-    parts = (struct.pack("<II", 0xCED7230A, len(each)) + each + b"\0" * (-len(each) % 4) for each in records)
-    return b"".join(parts)
-
-
-def field(number: int, content: bytes) -> bytes:
-    assert len(content) < 128
-    return bytes([number << 3 | 2, len(content)]) + content
-
-
-def example(**values: float) -> bytes:
-    """Return a serialized tf.train.Example with one float per name."""
-    features = b""
-    for name, value in values.items():
-        floats = field(2, field(1, struct.pack("<f", value)))  # Feature.float_list.value
-        features += field(1, field(1, name.encode()) + field(2, floats))
-    return field(1, features)
-
-
-def logged(lines: list[str], head: str) -> str:
-    """Return the rest of the only line that begins with ``head``."""
-    (found,) = [line.removeprefix(head) for line in lines if line.startswith(head)]
-    return found
 
 
 @pytest.mark.feature("scripts")

@@ -34,6 +34,7 @@ class Feature:
 
 FEATURES = {
     "scripts": Feature("scripts: `SM_*` variables, arguments, channels, `model_dir`"),
+    "packages": Feature("packages of SageMaker's images (below)"),
     "pipe mode": Feature("`PipeModeDataset`"),
     "s3": Feature("`s3://` in TensorFlow"),
     "estimator": Feature("`tf.estimator`", until=(2, 15)),

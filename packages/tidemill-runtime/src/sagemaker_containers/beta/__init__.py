@@ -1,0 +1,1 @@
+"""Only `sagemaker_containers.beta.framework`."""
