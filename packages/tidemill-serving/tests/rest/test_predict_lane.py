@@ -23,7 +23,7 @@ def test_requests_of_a_model_on_threads_are_not_held_back(monkeypatch: Any) -> N
         )
         registry = cast(Registry, SimpleNamespace(find=lambda *_, **__: servable))
         api = Api(registry, Metrics(), metrics_path=None)
-        monkeypatch.setattr(api, "call", lambda *args, **_: args[3](Response(200, b"{}")))
+        monkeypatch.setattr(api.calls, "call", lambda *args, **_: args[3](Response(200, b"{}")))
         answers: list[Response] = []
         request = HttpRequest(b"POST", b"/v1/models/m:predict", {}, b"{}", lambda: False)
         api(request, answers.append)

@@ -11,8 +11,9 @@ from tidemill_serving.errors import Code, RequestError, invalid
 from tidemill_serving.http.message import HttpRequest, Reply, Response, error_response
 from tidemill_serving.multi_model.host import LoadRequest, ModelHost
 from tidemill_serving.registry import Registry
-from tidemill_serving.rest.api import ATTRIBUTES_HEADER, Api, internal_error
+from tidemill_serving.rest.api import ATTRIBUTES_HEADER, Api
 from tidemill_serving.rest.invocations import read_attributes
+from tidemill_serving.rest.model_call import internal_error
 from tidemill_serving.rest.status import status, status_body
 
 _MODELS = "/models"
@@ -95,7 +96,7 @@ class MultiModelApi:
 
         attributes = read_attributes(request.headers.get(ATTRIBUTES_HEADER, b""))
         servable = self._registry.find(name, attributes.model_version)
-        self._api.call(servable, attributes.method, request, reply_as_accepted)
+        self._api.calls.call(servable, attributes.method, request, reply_as_accepted)
 
     def _answer_later(self, work: Coroutine[Any, Any, Response], reply: Reply) -> None:
         async def answer() -> None:

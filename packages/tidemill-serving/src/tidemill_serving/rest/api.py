@@ -1,32 +1,23 @@
 """The routes of an endpoint: dispatch a request, run the model and build the response."""
 
 import asyncio
-import sys
-import time
-import traceback
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable
 
-from tidemill_serving.batching import Job
-from tidemill_serving.engine import Array, LoadedModel
-from tidemill_serving.errors import Code, RequestError, invalid
+from tidemill_serving.errors import RequestError, invalid
 from tidemill_serving.handlers.pool import HandlerPool
 from tidemill_serving.http.message import JSON_TYPE, HttpRequest, Reply, Response, error_response
 from tidemill_serving.metrics import PROMETHEUS_TYPE, Metrics
-from tidemill_serving.registry import Registry, Servable
-from tidemill_serving.rest.examples import answer_examples, read_examples
+from tidemill_serving.registry import Registry
 from tidemill_serving.rest.invocations import finished, read_attributes, to_predict_body, unsupported_media_type
+from tidemill_serving.rest.model_call import JSON_FORMAT, ModelCalls, PredictFormat, internal_error, version_header
 from tidemill_serving.rest.npy import NPY_TYPE, answer_npy, read_npy
 from tidemill_serving.rest.openapi import OPENAPI_PATH, InvocationKind, openapi_body
-from tidemill_serving.rest.predict import DEFAULT_SIGNATURE, PredictRequest, answer, read_request
+from tidemill_serving.rest.predict import answer, read_request
 from tidemill_serving.rest.predict_lane import PredictLane
 from tidemill_serving.rest.status import metadata_body, model_list_body, scheduling_body, status_body
 from tidemill_serving.rest.target import ModelTarget, model_target, path_of
 
-_VERSION_HEADER = b"x-tidemill-model-version"
 ATTRIBUTES_HEADER = b"x-amzn-sagemaker-custom-attributes"
-_CACHED_HEADERS = 512
 _LANES = 512
 _NOT_FOUND = Response(404, b'{"error": "Not Found"}')
 _NO_WORKER = Response(502, b'{"error": "no process that runs the handlers is there; see the endpoint\'s log"}')
@@ -38,23 +29,6 @@ _CORS = (
     (b"Access-Control-Allow-Methods", b"POST, GET"),
     (b"Access-Control-Allow-Headers", b"Content-Type"),
 )
-
-
-class PredictFormat(NamedTuple):
-    """The format of a predict request and of its answer.
-
-    Attributes:
-        read: Reads a body; raises RequestError.
-        write: Writes the outputs; raises RequestError.
-        content_type: MIME type of the answer.
-    """
-
-    read: Callable[[bytes, LoadedModel], PredictRequest]
-    write: Callable[[PredictRequest, Sequence[Array]], bytes]
-    content_type: bytes
-
-
-_JSON = PredictFormat(read_request, answer, JSON_TYPE)
 
 
 class Api:
@@ -83,6 +57,8 @@ class Api:
         self._metrics = metrics
         self._metrics_path = metrics_path
         self._lanes: dict[bytes, PredictLane] = {}
+        self.calls = ModelCalls(metrics)
+        """Calls the models."""
         self.handlers: HandlerPool | None = None
         """Runs ``/invocations`` in the user's code; if None, the model is called directly."""
         self.ping_without_model = False
@@ -214,9 +190,9 @@ class Api:
         if target.verb == "predict" and not self._cors and request.target not in self._lanes:
             self._open_lane(request.target, target)
         if target.verb == "metadata":
-            reply(Response(200, metadata_body(servable), headers=_version_header(servable.version.version)))
+            reply(Response(200, metadata_body(servable), headers=version_header(servable.version.version)))
         else:
-            self.call(servable, target.verb, request, reply)
+            self.calls.call(servable, target.verb, request, reply)
 
     def _open_lane(self, request_target: bytes, target: ModelTarget) -> None:
         """Make later predict requests for this target share their runs and their JSON calls."""
@@ -228,7 +204,7 @@ class Api:
             self._metrics,
             loop=asyncio.get_running_loop(),
             general=lambda request, reply: self.guarded(self._route, request, reply),
-            headers=_version_header,
+            headers=version_header,
         )
 
     def _invoke(self, request: HttpRequest, reply: Reply) -> None:
@@ -246,131 +222,18 @@ class Api:
             name = attributes.model_name or self._registry.default_name
             servable = self._registry.find(name, attributes.model_version)
             form = _predict_format(content_type, accept)
-            self.call(servable, attributes.method, request._replace(body=body), reply_as_accepted, form=form)
+            self.calls.call(servable, attributes.method, request._replace(body=body), reply_as_accepted, form=form)
         except RequestError as error:
             reply_as_accepted(error_response(error))
-
-    def call(
-        self, servable: Servable, verb: str, request: HttpRequest, reply: Reply, *, form: PredictFormat = _JSON
-    ) -> None:
-        """Run a method of a model; the answer may come after the call returns.
-
-        Args:
-            servable: The version.
-            verb: ``predict``, ``classify`` or ``regress``.
-            request: Its body is JSON, unless ``form`` has another format.
-            reply: Called with the answer.
-            form: Format of predict requests; ``classify`` and ``regress`` have JSON.
-        """
-        begin_s = time.perf_counter()
-        name, api = servable.version.name, verb.capitalize()
-
-        def record(status: str) -> None:
-            self._metrics.request(name, api, "REST", status=status, latency_s=time.perf_counter() - begin_s)
-
-        try:
-            self._submit(servable, verb, request, reply, record, form)
-        except RequestError as error:
-            record(error.code.name)
-            raise
-
-    def _submit(
-        self,
-        servable: Servable,
-        verb: str,
-        request: HttpRequest,
-        reply: Reply,
-        record: Callable[[str], None],
-        form: PredictFormat,
-    ) -> None:
-        body = request.body
-        _refuse_unread(servable, body)
-        model = servable.model
-        headers = _version_header(servable.version.version)
-        to_body: Callable[[list[Array]], bytes]
-        if verb == "predict":
-            predict = form.read(body, model)
-            signature, feeds = predict.signature, predict.feeds
-            to_body = lambda outputs: form.write(predict, outputs)  # noqa: E731
-            content_type = form.content_type
-        else:
-            content_type = JSON_TYPE
-            examples = read_examples(body, model, verb=verb)
-            signature, feeds = examples.signature, examples.feeds
-            to_body = lambda outputs: answer_examples(examples, outputs)  # noqa: E731
-
-        begin_s = time.perf_counter()
-
-        def done(result: list[Array] | RequestError) -> None:
-            latency_s = time.perf_counter() - begin_s
-            self._metrics.run(servable.version.name, verb.capitalize(), rows=(rows,), latency_s=latency_s)
-            reply(_response(result, to_body, content_type, headers, record))
-            if servable.recorder is not None and not isinstance(result, RequestError):
-                servable.recorder.record_run(verb, servable, signature, feeds, result)
-
-        job = Job(feeds, done, request.is_over)
-        rows = job.rows  # if `done` referred to the job, each request would leave a cycle for the garbage collector
-        servable.runners[signature.key].submit(job)
-
-
-def _refuse_unread(servable: Servable, body: bytes) -> None:
-    """Refuse a request for the default signature during an overload, without reading its body.
-
-    Raises:
-        RequestError: UNAVAILABLE.
-    """
-    runner = servable.runners.get(DEFAULT_SIGNATURE)
-    if runner is None or not runner.schedule.admission.is_overloaded or b"signature_name" in body:
-        return
-    refused = runner.refusal_unread()
-    if refused is not None:
-        raise refused
-
-
-def _response(
-    result: list[Array] | RequestError,
-    to_body: Callable[[list[Array]], bytes],
-    content_type: bytes,
-    headers: tuple[tuple[bytes, bytes], ...],
-    record: Callable[[str], None],
-) -> Response:
-    if isinstance(result, RequestError):
-        record(result.code.name)
-        return error_response(result)
-    try:
-        response = Response(200, to_body(result), content_type, headers)
-    except RequestError as error:
-        record(error.code.name)
-        return error_response(error)
-    except Exception as error:  # noqa: BLE001  # as above: an answer that cannot be written is one request's failure
-        record(Code.INTERNAL.name)
-        return error_response(internal_error(error))
-    record(Code.OK.name)
-    return response
 
 
 def _predict_format(content_type: bytes, accept: bytes) -> PredictFormat:
     """Return the format for the headers of an invocation."""
     wants_array = accept.partition(b",")[0].partition(b";")[0].strip() == NPY_TYPE
     if content_type != NPY_TYPE and not wants_array:
-        return _JSON
+        return JSON_FORMAT
     return PredictFormat(
         read_npy if content_type == NPY_TYPE else read_request,
         answer_npy if wants_array else answer,
         NPY_TYPE if wants_array else JSON_TYPE,
     )
-
-
-def internal_error(error: Exception) -> RequestError:
-    """Log the traceback of a server error, and return the error for the client.
-
-    Args:
-        error: The exception.
-    """
-    traceback.print_exception(error, file=sys.stderr)
-    return RequestError(Code.INTERNAL, f"{type(error).__name__}: {error}")
-
-
-@lru_cache(maxsize=_CACHED_HEADERS)
-def _version_header(version: int) -> tuple[tuple[bytes, bytes], ...]:
-    return ((_VERSION_HEADER, b"%d" % version),)

@@ -31,7 +31,7 @@ class PredictRequest(NamedTuple):
 
 
 class NumericReader:
-    """Reads predict bodies for one model. It must not be used by two threads at once.
+    """Reads predict bodies for one model: those of at most 32 KiB on one thread only, larger ones on any.
 
     Args:
         default: Name of the signature of bodies that name none.

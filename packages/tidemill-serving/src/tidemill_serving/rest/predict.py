@@ -39,7 +39,7 @@ _ROWS_BEGIN = b'{\n    "predictions": '
 _COLUMNS_BEGIN = b'{\n    "outputs": '
 _Member = tuple[bytes, Array, bool]  # member of an answer: name with quotes and colon, value, whether bytes are b64
 
-# Readers reuse their buffers. That is safe because only the event loop's thread parses requests.
+# Readers reuse their buffers for small bodies, which only the event loop's thread reads.
 _readers: MutableMapping[LoadedModel, NumericReader] = WeakKeyDictionary()
 
 
