@@ -19,7 +19,7 @@ import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPPeerLostError
 from smdistributed.modelparallel.tensorflow import session, utils
 from smdistributed.modelparallel.tensorflow.keras_api import (
-    IS_TF_KERAS,
+    IS_KERAS_2,
     layers_of,
     seeds_of,
     tensorflow_variable,
@@ -43,7 +43,7 @@ class Training:
         self, model: str = "chain", optimizer: str = "Adam", *, seed: int = 3, cut_for: int | None = None
     ) -> None:
         forget_the_step_before()
-        if IS_TF_KERAS:
+        if IS_KERAS_2:
             # Otherwise random layers use ops whose state is not saved in checkpoints.
             tf.keras.backend.experimental.enable_tf_random_generator()
         tf.keras.utils.set_random_seed(seed)

@@ -136,10 +136,10 @@ def _prepared(model: str | Program) -> tuple[Any, tuple[Any, ...], Any]:
     import models
     import programs
     import smdistributed.modelparallel.tensorflow as smp
-    from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+    from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2
 
     keras = tf.keras
-    if IS_TF_KERAS:
+    if IS_KERAS_2:
         # Otherwise the numbers of a random layer depend on the number of ops in the graph before it.
         keras.backend.experimental.enable_tf_random_generator()
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

@@ -80,7 +80,7 @@ def run(
         check: Whether to raise `RankError` for an exception on a rank.
         kwargs: Its keyword arguments.
     """
-    job = _job(size, {"partitions": size, **DEFAULTS, **(config or {})}, dict(environment or {}))
+    job = _job(size, {"partitions": size, **DEFAULTS, **(config or {})}, with_keras_2(environment or {}))
     try:
         results = job.call(function, *args, timeout_s=timeout_s, **kwargs)
         failures = [rank for rank, result in enumerate(results) if isinstance(result, Failure)]
@@ -93,6 +93,12 @@ def run(
     if failures:
         _forget(job)
     return results
+
+
+def with_keras_2(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the switch to tf_keras if that is missing: up to 2.15, `tf.keras` is Keras 2."""
+    found = importlib.util.find_spec("tf_keras") is not None
+    return {name: value for name, value in environment.items() if found or name != "TF_USE_LEGACY_KERAS"}
 
 
 class Job:

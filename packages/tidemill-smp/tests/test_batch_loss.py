@@ -25,7 +25,7 @@ from smdistributed.modelparallel.tensorflow.variables import is_remote
 from test_fit_replicas import CONFIG as REPLICAS
 
 keras = tf.keras
-IS_TF_KERAS = keras.Model.__module__.startswith("tf_keras")
+IS_KERAS_2 = keras.Model.__module__.startswith("tf_keras")
 BATCH, BATCHES, LENGTH = 24, 2, 6
 TOLERANCE = 1e-12
 """Of float64: only the order of additions differs."""
@@ -125,7 +125,7 @@ def named_model() -> Any:
 
 def fit_named(model: Any, rows: Any) -> Any:
     losses, metrics = keras.losses, keras.metrics
-    weighting = {} if IS_TF_KERAS else {"reduction": "mean_with_sample_weight"}
+    weighting = {} if IS_KERAS_2 else {"reduction": "mean_with_sample_weight"}
     model.compile(
         keras.optimizers.SGD(0.1),
         loss={
@@ -149,7 +149,7 @@ def fit_named(model: Any, rows: Any) -> Any:
     after = model.evaluate(x, y, sample_weight=weights, batch_size=size, verbose=0, return_dict=True)
     if smp.dp_size() > 1:
         first = [{name: value[:size] for name, value in part.items()} for part in (x, y, weights)]
-        in_list = IS_TF_KERAS and dict(enumerate(model.test_on_batch(*first)))
+        in_list = IS_KERAS_2 and dict(enumerate(model.test_on_batch(*first)))
         history |= _prefixed("batch", in_list or model.train_on_batch(*first, return_dict=True))
     return history | _prefixed("after", after), _held(model)
 

@@ -91,9 +91,9 @@ def test_optimizers_of_tf_keras_shard_their_slots_too() -> None:
             assert gap[1] < 2e-6, f"{name} on rank {rank}: not as in one process"
             assert 0 < held[0] < held[1], f"{name} on rank {rank}"
         averaged, nadam, scaled = result["refused"]
-        assert "LossScaleOptimizer of tf_keras would need the gradients of all" in scaled
+        assert "LossScaleOptimizer of Keras 2 would need the gradients of all" in scaled
         assert "cannot shard the averages of weights (use_ema)" in averaged
-        assert "cannot shard the product of rates that Nadam of tf_keras keep" in nadam
+        assert "cannot shard the product of rates that Nadam of Keras 2 keep" in nadam
 
 
 def test_a_model_trains_by_fit_and_is_saved_whole(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_weights_equal_those_of_the_unpartitioned_model(frozen: str | None) -> N
 
 def test_nadam_is_refused_if_it_sees_only_a_part_of_the_variables() -> None:
     for error in ranks.run(2, train_by_nadam, config=CONFIG, environment=TF_KERAS, check=False):
-        assert "Nadam of tf_keras depends on the number of variables" in error.text
+        assert "Nadam of Keras 2 depends on the number of variables" in error.text
         assert "use tf.keras.optimizers.legacy.Nadam" in error.text
 
 

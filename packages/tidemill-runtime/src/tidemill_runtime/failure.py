@@ -33,9 +33,10 @@ SILENT_END = (
 
 MISSING_MODULE = re.compile(r"No module named '(horovod|smdistributed)(?:\.[\w.]+)?'")
 MISSING_HINT = (
-    "{message} ({module} is part of the environments of TensorFlow 2.16 and newer: set framework_version to one of"
+    "{message} ({module} is part of the environments of TensorFlow {since}: set framework_version to one of"
     " those, or list a package that has it in requirements.txt)"
 )
+MODULES_SINCE = {"horovod": "2.16 and newer", "smdistributed": "2.12 and newer on Python 3.10 or newer"}
 
 FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+))?')
 
@@ -164,7 +165,8 @@ def _described(exit_code: int, report: Problem | None, stderr_tail: str) -> Prob
     problem = report or _from_text(stderr_tail)
     missing = MISSING_MODULE.search(problem.message) if problem.kind == "ModuleNotFoundError" else None
     if missing is not None:
-        message = MISSING_HINT.format(message=problem.message.strip(), module=missing.group(1))
+        module = missing.group(1)
+        message = MISSING_HINT.format(message=problem.message.strip(), module=module, since=MODULES_SINCE[module])
         return replace(problem, message=message)
     todo = advice(
         message=problem.message,

@@ -128,15 +128,23 @@ def test_an_image_for_gpus_runs_on_gpus_if_the_machine_has_some_and_the_version_
     assert (old.uses_gpus, len(old.notices)) == (False, 1)
 
 
-def test_model_parallelism_runs_on_the_newest_version_if_the_requested_one_is_too_old():
-    def job(version: str) -> dict:
-        uri = f"1.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:{version}-cpu-py39"
-        return {"AlgorithmSpecification": {"TrainingImage": uri}, "HyperParameters": {"mp_parameters": "{}"}}
+def test_model_parallelism_runs_on_the_oldest_version_that_has_it_if_the_requested_one_is_older():
+    def selected(version: str, python: str) -> tuple[str, str | None, tuple[str, ...]]:
+        uri = f"1.dkr.ecr.eu-west-1.amazonaws.com/tensorflow-training:{version}-cpu-{python}"
+        job = {"AlgorithmSpecification": {"TrainingImage": uri}, "HyperParameters": {"mp_parameters": "{}"}}
+        found = Frameworks().of_training(job)
+        return found.framework.version, found.python, found.notices
 
-    old = Frameworks().of_training(job("2.6.3"))
-    assert (old.framework.version, old.python) == (DEFAULT_TENSORFLOW, None)
-    assert "model parallelism is not in the environment of TensorFlow 2.6" in old.notices[0]
-    assert Frameworks().of_training(job("2.16.2")).framework.version == "2.16"
+    for version, python in (("2.3.1", "py37"), ("2.4.1", "py37"), ("2.6.3", "py38")):
+        *chosen, (notice,) = selected(version, python)
+        assert chosen == ["2.12", None]
+        nearest = "2.6" if version == "2.6.3" else "2.4"
+        assert f"model parallelism is not in the environment of TensorFlow {nearest}; running on 2.12.1" in notice
+    assert selected("2.12.1", "py310") == ("2.12", "3.10", ())
+    assert selected("2.15.1", "py311") == ("2.15", "3.11", ())
+    assert selected("2.16.2", "py310")[0] == "2.16"
+    old_python = "tidemill: model parallelism does not run on Python 3.9; running on 3.10 instead"
+    assert selected("2.15.1", "py39") == ("2.15", "3.10", (old_python,))
 
 
 def test_endpoints_run_on_the_default_with_a_notice():
@@ -225,7 +233,8 @@ def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_othe
 def test_a_framework_has_its_names():
     framework = Framework("2.15.1", ("3.9",))
     assert (framework.version, framework.environment, framework.number) == ("2.15", "tf-2.15", (2, 15))
-    assert not framework.has_model_parallelism
+    assert framework.has_model_parallelism
+    assert not framework.has_horovod
 
 
 @pytest.mark.parametrize(

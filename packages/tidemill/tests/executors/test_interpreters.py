@@ -101,19 +101,20 @@ def test_a_python_that_the_environment_is_not_locked_for_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "without"),
+    ("version", "python", "without"),
     [
-        ("2.21", set()),
-        ("2.16", {"tidemill-serving"}),
-        ("2.15", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
-        ("2.6", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
-        ("2.4", {"tidemill-serving", "tidemill-smp", "tidemill-horovod", "tidemill-tensorflow"}),
+        ("2.21", "3.11", set()),
+        ("2.16", "3.12", {"tidemill-serving"}),
+        ("2.15", "3.10", {"tidemill-serving", "tidemill-horovod"}),
+        ("2.12", "3.9", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
+        ("2.6", "3.9", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
+        ("2.4", "3.8", {"tidemill-serving", "tidemill-smp", "tidemill-horovod", "tidemill-tensorflow"}),
     ],
 )
-def test_an_environment_gets_the_distributions_that_run_on_its_version(version, without):
+def test_an_environment_gets_the_distributions_that_run_on_its_version(version, python, without):
     sources = tuple(Path("packages") / name / "src" for name in DISTRIBUTIONS)
     wheels = tuple(Path(f"{name.replace('-', '_')}-0.1.0-py3-none-any.whl") for name in DISTRIBUTIONS)
-    found = RuntimeSource(wheels, sources, "one").of(FRAMEWORKS[version])
+    found = RuntimeSource(wheels, sources, "one").of(FRAMEWORKS[version], python)
     names = set(DISTRIBUTIONS) - without
     assert {path.parent.name for path in found.sources} == names
     assert {wheel.name.partition("-")[0].replace("_", "-") for wheel in found.wheels} == names

@@ -12,8 +12,14 @@ from typing import Any, ClassVar
 from tidemill.core.images import DEFAULT_TENSORFLOW, Image, parse_image
 from tidemill.core.remotes import pattern_for
 
-MODEL_PARALLEL_SINCE = (2, 16)
-"""The oldest version whose environment has `smdistributed.modelparallel.tensorflow` and `horovod`."""
+MODEL_PARALLEL_SINCE = (2, 12)
+"""The oldest version whose environment has `smdistributed.modelparallel.tensorflow`."""
+
+MODEL_PARALLEL_PYTHON = (3, 10)
+"""The oldest Python that `smdistributed.modelparallel.tensorflow` runs on."""
+
+HOROVOD_SINCE = (2, 16)
+"""The oldest version whose environment has `horovod`."""
 
 MPI_SINCE = (2, 12)
 """The oldest version whose environment has mpirun and `mpi4py`."""
@@ -69,8 +75,13 @@ class Framework:
 
     @property
     def has_model_parallelism(self) -> bool:
-        """Whether its environment has `smdistributed` and `horovod`."""
+        """Whether its environments have `smdistributed`, on a Python that it runs on."""
         return self.family == _TENSORFLOW and self.number >= MODEL_PARALLEL_SINCE
+
+    @property
+    def has_horovod(self) -> bool:
+        """Whether its environment has `horovod`."""
+        return self.family == _TENSORFLOW and self.number >= HOROVOD_SINCE
 
 
 FRAMEWORKS = {
@@ -261,7 +272,7 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
 
     Args:
         image: The request. Its ``py_version`` may be unset or ``py3``; tidemill then chooses the Python version.
-        model_parallel: Whether the job needs `smdistributed`, which old environments do not have.
+        model_parallel: Whether the job needs `smdistributed`, which old environments and Pythons do not have.
         gpus: How many GPUs the job would get.
 
     Raises:
@@ -286,17 +297,31 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
     if notice:
         notices.append(notice)
     if model_parallel and not framework.has_model_parallelism:
-        newest = next(iter(FRAMEWORKS.values()))
+        *_, oldest = (each for each in FRAMEWORKS.values() if each.has_model_parallelism)
         notices = [
             f"model parallelism is not in the environment of TensorFlow {framework.version}; running on"
-            f" {newest.release} instead"
+            f" {oldest.release} instead"
         ]
-        framework, python = newest, None
+        framework, python = oldest, None
+    if model_parallel and python is not None and not runs_model_parallelism(python):
+        newer = next(each for each in framework.pythons if runs_model_parallelism(each))
+        notices.append(f"model parallelism does not run on Python {python}; running on {newer} instead")
+        python = newer
     uses_gpus = image.device == "gpu" and gpus > 0 and framework.has_gpu_build
     if image.device == "gpu" and not uses_gpus:
         notices.append(f"the image is for GPUs; TensorFlow {framework.release} for CPUs runs instead")
     lines = tuple(f"tidemill: {notice}" for notice in notices)
     return Selection(framework, python, lines, uses_gpus=uses_gpus)
+
+
+def runs_model_parallelism(python: str) -> bool:
+    """Return whether `smdistributed.modelparallel.tensorflow` runs on a Python.
+
+    Args:
+        python: Major and minor version, e.g. ``3.10``.
+    """
+    major, minor = python.split(".")
+    return (int(major), int(minor)) >= MODEL_PARALLEL_PYTHON
 
 
 def _check_image(image: Image) -> None:

@@ -124,7 +124,7 @@ class Environments:
         """
         framework = self._framework(name)
         interpreter = find_interpreter(_pythons(framework, python), purpose=f"{framework.title} {framework.version}")
-        payload = self._payload_of(framework)
+        payload = self._payload_of(framework, interpreter)
         lock_sha256 = _sha256(self._lock(name))
         parts = (lock_sha256, *_identity(interpreter))
         base = self._directory / f"{name}-base-{_key(*parts)}"
@@ -296,7 +296,7 @@ class Environments:
             "python": environment.interpreter.version,
         }
         with _building(built, record):
-            payload = self._payload_of(self._framework(environment.name))
+            payload = self._payload_of(self._framework(environment.name), environment.interpreter)
             build_upper(
                 *(built.directory, environment.base, payload, environment.interpreter),
                 aws_cli=environment.aws_cli,
@@ -318,8 +318,8 @@ class Environments:
             return None
         return self._directory / f"{_AWS_CLI}-{_key(_sha256(lock), *_identity(FoundInterpreter.own()))}"
 
-    def _payload_of(self, framework: Framework) -> RuntimeSource:
-        return (self._payload or RuntimeSource.find()).of(framework)
+    def _payload_of(self, framework: Framework, interpreter: FoundInterpreter) -> RuntimeSource:
+        return (self._payload or RuntimeSource.find()).of(framework, interpreter.minor)
 
     def _framework(self, name: str) -> Framework:
         framework = ENVIRONMENTS.get(name)

@@ -8,7 +8,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tidemill.core.frameworks import Framework
+from tidemill.core.frameworks import Framework, runs_model_parallelism
 from tidemill.core.images import DEFAULT_TENSORFLOW
 from tidemill.errors import EnvironmentBuildError
 
@@ -22,7 +22,6 @@ DISTRIBUTIONS = (
 )
 
 _EVERYWHERE = ("tidemill-runtime", "tidemill-pipemode")
-_WITH_MODEL_PARALLELISM = ("tidemill-smp", "tidemill-horovod")
 _OF_ENDPOINTS = ("tidemill-serving",)
 _FROM_2_6 = ("tidemill-tensorflow",)
 
@@ -68,19 +67,24 @@ class RuntimeSource:
                 )
         return cls((), sources, f"checkout {' '.join(map(str, sources))}")
 
-    def of(self, framework: Framework) -> "RuntimeSource":
+    def of(self, framework: Framework, python: str) -> "RuntimeSource":
         """Return the part of the payload for the environment of a framework version, with the same identity.
 
         The runtime and Pipe mode run with all versions. Model parallelism and Horovod need a recent TensorFlow, the S3
         file system needs TensorFlow 2.6 or later, and the model server needs packages that only the lock of
         `DEFAULT_TENSORFLOW` has.
 
+        Args:
+            python: Major and minor version of the environment's Python.
+
         Returns:
             Fewer wheels or source directories.
         """
         names = set(_EVERYWHERE)
-        if framework.has_model_parallelism:
-            names.update(_WITH_MODEL_PARALLELISM)
+        if framework.has_model_parallelism and runs_model_parallelism(python):
+            names.add("tidemill-smp")
+        if framework.has_horovod:
+            names.add("tidemill-horovod")
         if framework.family == "tf" and framework.number >= (2, 6):
             names.update(_FROM_2_6)
         if framework.environment == f"tf-{DEFAULT_TENSORFLOW}":

@@ -13,13 +13,14 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Vari
 from smdistributed.modelparallel.tensorflow.allocator import return_freed_memory
 from smdistributed.modelparallel.tensorflow.clipping import install_warning
 from smdistributed.modelparallel.tensorflow.config import IDLE_PARAMETERS, Config, read_config
-from smdistributed.modelparallel.tensorflow.engine import real_inputs
+from smdistributed.modelparallel.tensorflow.engine import traced_calls
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
 from smdistributed.modelparallel.tensorflow.hybrid import require_horovod, start_horovod
 from smdistributed.modelparallel.tensorflow.joining import join
 from smdistributed.modelparallel.tensorflow.optimizers import installation as optimizers
 from smdistributed.modelparallel.tensorflow.placement import place
 from smdistributed.modelparallel.tensorflow.session import RankSession
+from smdistributed.modelparallel.tensorflow.tensorflow_api import keep_autograph_out
 from smdistributed.modelparallel.tensorflow.variables import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.world.rendezvous import rank_errors
 
@@ -54,8 +55,9 @@ def init(config: Mapping[str, Any] | None = None) -> None:
     session.set_current(join(parameters, info))
     legacy_keras.install()
     optimizers.install(_is_distributed)
+    keep_autograph_out()
     install_warning()
-    real_inputs.install()
+    traced_calls.install()
     if parameters.horovod:
         start_horovod(session.current())
     _warn_of_lone_replicas(session.current())

@@ -1,7 +1,7 @@
-"""One interface to Keras 3 and tf_keras, for everything but their optimizers.
+"""One interface to Keras 3 and Keras 2, for everything but their optimizers.
 
-A process uses one Keras, that of `tf.keras`: Keras 3, or tf_keras if `TF_USE_LEGACY_KERAS=1`. This module determines
-which, and never imports the other one.
+A process uses one Keras, that of `tf.keras`: Keras 3, or Keras 2. Keras 2 is the package `keras` up to TensorFlow 2.15,
+and tf_keras with `TF_USE_LEGACY_KERAS=1` from 2.16 on. This module determines which, and never imports the other one.
 """
 
 import functools
@@ -28,8 +28,9 @@ from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-IS_TF_KERAS = str(tf.keras.Model.__module__).startswith("tf_keras")
-"""Whether `tf.keras` is tf_keras, the continuation of Keras 2."""
+_KERAS_2_MODEL = ".engine.training"  # below tf_keras.src, keras.src (2.13 to 2.15) or keras (2.12)
+IS_KERAS_2 = str(tf.keras.Model.__module__).endswith(_KERAS_2_MODEL)
+"""Whether `tf.keras` is Keras 2: the package `keras` up to TensorFlow 2.15, or tf_keras."""
 Model: Any = tf.keras.Model
 Layer: Any = tf.keras.layers.Layer
 library_modules = ("tf_keras", "keras")
@@ -37,9 +38,18 @@ library_modules = ("tf_keras", "keras")
 
 _optimizers: tuple[Any, ...] = (
     (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
-    if IS_TF_KERAS
+    if IS_KERAS_2
     else (tf.keras.optimizers.Optimizer,)
 )
+
+
+def keras_2_module(name: str) -> Any:
+    """Return a module inside the Keras 2 of `tf.keras`.
+
+    Args:
+        name: For example `engine.training`.
+    """
+    return importlib.import_module(f"{str(tf.keras.Model.__module__).removesuffix(_KERAS_2_MODEL)}.{name}")
 
 
 def is_keras_variable(variable: object) -> bool:
@@ -48,16 +58,16 @@ def is_keras_variable(variable: object) -> bool:
     Args:
         variable: Any object.
     """
-    return isinstance(variable, tf.Variable if IS_TF_KERAS else tf.keras.Variable)
+    return isinstance(variable, tf.Variable if IS_KERAS_2 else tf.keras.Variable)
 
 
 def tensorflow_variable(variable: Any) -> Any:
     """Return the tf.Variable inside a Keras variable, or a plain tf.Variable itself.
 
     Args:
-        variable: Of Keras 3, tf_keras or TensorFlow.
+        variable: Of Keras 3, Keras 2 or TensorFlow.
     """
-    # A Keras 3 variable contains a tf.Variable; a mixed-precision variable of tf_keras both contains and is one.
+    # A Keras 3 variable contains a tf.Variable; a mixed-precision variable of Keras 2 both contains and is one.
     for name in ("_value", "_variable"):
         inner = vars(variable).get(name) if hasattr(variable, "__dict__") else None
         if isinstance(inner, tf.Variable):
@@ -83,7 +93,7 @@ def containers_of(layer: Any) -> dict[str, Any]:
     Args:
         layer: A layer or model; others have none.
     """
-    if IS_TF_KERAS or not isinstance(layer, Layer):
+    if IS_KERAS_2 or not isinstance(layer, Layer):
         return {}
     found = {name: getattr(layer, name, None) for name in layer._tracked}
     found |= {name: value for name, value in vars(layer).items() if isinstance(value, tuple)}
@@ -93,9 +103,9 @@ def containers_of(layer: Any) -> dict[str, Any]:
 def seeds_of(layer: Any) -> list[Variable]:
     """Return the generator-state variables of a random layer such as dropout; TensorFlow's checkpoints omit them.
 
-    A tf_keras layer has one only if `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
+    A Keras 2 layer has one only if `tf.keras.backend.experimental.enable_tf_random_generator()` was called before.
     """
-    if not IS_TF_KERAS:
+    if not IS_KERAS_2:
         return [generator.state for generator in getattr(layer, "_seed_generators", ())]
     generator = getattr(getattr(layer, "_random_generator", None), "_generator", None)
     return [] if generator is None else [generator.state]
@@ -105,7 +115,7 @@ def tracked_variables(model: KerasModel) -> list[Variable]:
     """Return all tf.Variables of a model, each once: its weights in the order of `model.variables`, then the others.
 
     The others are variables that Keras 3 does not list (in a layer's attributes, in lists and dictionaries, or in a
-    `tf.Module` of the script) and the seeds of tf_keras's random layers. Variables of optimizers and metrics are not
+    `tf.Module` of the script) and the seeds of Keras 2's random layers. Variables of optimizers and metrics are not
     included.
     """
     found: dict[int, Any] = {}
@@ -139,8 +149,8 @@ def _held(container: Any) -> Iterator[Any]:
 
 
 def hears_training(model: Any) -> bool:
-    """Return whether Keras's `fit` passes `training` to the model: tf_keras always, Keras 3 if `call` accepts it."""
-    return IS_TF_KERAS or bool(model._call_has_training_arg)
+    """Return whether Keras's `fit` passes `training` to the model: Keras 2 always, Keras 3 if `call` accepts it."""
+    return IS_KERAS_2 or bool(model._call_has_training_arg)
 
 
 def set_random_seed(seed: int) -> None:
@@ -175,7 +185,7 @@ def loss_of(model: Any, x: object, y: object, y_pred: object, sample_weight: obj
     Returns:
         Scalar, or a value for each row without a reduction.
     """
-    if not IS_TF_KERAS:
+    if not IS_KERAS_2:
         return model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
     loss = model.compute_loss(x, y, y_pred, sample_weight)  # also updates its own mean over the microbatches
     if training:
@@ -194,7 +204,7 @@ def metrics_after(model: Any, loss: Tensor, x: object, y: object, y_pred: object
         y_pred: Outputs of the model.
         sample_weight: Shape [rows], or None.
     """
-    if not IS_TF_KERAS:
+    if not IS_KERAS_2:
         size = tf.shape(next(part for part in tf.nest.flatten(x) if part is not None))[0]
         model._loss_tracker.update_state(loss, sample_weight=size)
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -207,10 +217,9 @@ def in_order_of_metrics(model: Any, logs: dict[str, Any]) -> float | list[float]
         model: A compiled model.
         logs: Results by name.
     """
-    if not IS_TF_KERAS:
+    if not IS_KERAS_2:
         return model._flatten_metrics_in_order(logs)
-    training: Any = importlib.import_module("tf_keras.src.engine.training")
-    return training.flatten_metrics_in_order(logs, model.metrics_names)
+    return keras_2_module("engine.training").flatten_metrics_in_order(logs, model.metrics_names)
 
 
 def scaled_loss(optimizer: Any, loss: Tensor) -> Tensor:
@@ -222,7 +231,7 @@ def scaled_loss(optimizer: Any, loss: Tensor) -> Tensor:
     Returns:
         Scalar.
     """
-    if IS_TF_KERAS:
+    if IS_KERAS_2:
         return optimizer.get_scaled_loss(loss) if hasattr(optimizer, "get_scaled_loss") else loss
     return optimizer.scale_loss(loss)
 
@@ -236,7 +245,7 @@ def unscaled(optimizer: Any, gradients: list[Gradient | None]) -> list[Gradient 
     Returns:
         As many gradients.
     """
-    if IS_TF_KERAS and hasattr(optimizer, "get_unscaled_gradients"):
+    if IS_KERAS_2 and hasattr(optimizer, "get_unscaled_gradients"):
         return list(optimizer.get_unscaled_gradients(gradients))
     return gradients  # Keras 3 unscales in apply_gradients
 
@@ -268,7 +277,7 @@ def creating_without_memory(created: Callable[[Any, Callable[[], Any]], None]) -
     Args:
         created: Called with each weight and a function that computes its initial value.
     """
-    patching = _patched_make_variable if IS_TF_KERAS else _patched_initialization
+    patching = _patched_make_variable if IS_KERAS_2 else _patched_initialization
     with tf.variable_creator_scope(_created_eagerly), patching(created):
         yield
 
@@ -296,7 +305,7 @@ def _patched_initialization(created: Callable[[Any, Callable[[], Any]], None]) -
 
 @contextmanager
 def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) -> Generator[None]:
-    module: Any = importlib.import_module("tf_keras.src.engine.base_layer_utils")
+    module = keras_2_module("engine.base_layer_utils")
     original = module.make_variable
 
     def make(

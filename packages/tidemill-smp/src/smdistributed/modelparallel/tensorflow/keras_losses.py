@@ -1,4 +1,4 @@
-"""Makes the losses of Keras 3 and tf_keras divide by the divisors of the whole batch; see `batch_loss`."""
+"""Makes the losses of Keras 3 and Keras 2 divide by the divisors of the whole batch; see `batch_loss`."""
 
 import importlib
 from collections.abc import Generator, Sequence
@@ -14,7 +14,7 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import (
     TensorLike,
 )
 from smdistributed.modelparallel.tensorflow.batch_loss import BatchLoss
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model, layers_of
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2, Model, keras_2_module, layers_of
 from smdistributed.modelparallel.tensorflow.patch import Patch
 
 _MEANS = ("sum_over_batch_size", "mean", "auto")
@@ -30,7 +30,7 @@ def dividing(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     if batch.is_whole:
         yield
         return
-    patching = _patched_tf_keras if IS_TF_KERAS else _patched_keras
+    patching = _patched_keras_2 if IS_KERAS_2 else _patched_keras
     with patching(model, batch):
         yield
     if type(model).compute_loss is not Model.compute_loss:
@@ -115,9 +115,9 @@ def _patched_means(model: KerasModel, batch: BatchLoss) -> Generator[None]:
 
 
 @contextmanager
-def _patched_tf_keras(model: KerasModel, batch: BatchLoss) -> Generator[None]:
+def _patched_keras_2(model: KerasModel, batch: BatchLoss) -> Generator[None]:
     del model
-    module: Any = importlib.import_module("tf_keras.src.utils.losses_utils")
+    module = keras_2_module("utils.losses_utils")
     apply_valid_mask, compute_weighted_loss = module.apply_valid_mask, module.compute_weighted_loss
     masks: list[Tensor | None] = []
 
@@ -161,4 +161,4 @@ def _converted(weights: TensorLike | None, dtype: DType | None) -> Tensor | None
 
 
 def _added_losses(layer: KerasLayer) -> Sequence[Any]:
-    return [*layer._losses, *(layer._eager_losses if IS_TF_KERAS else ())]
+    return [*layer._losses, *(layer._eager_losses if IS_KERAS_2 else ())]

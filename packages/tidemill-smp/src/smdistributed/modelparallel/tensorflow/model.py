@@ -13,7 +13,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow import fitting, metrics, planning, stopping
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import History, KerasLayer, KerasModel, Logs
 from smdistributed.modelparallel.tensorflow.engine.layers import Container, entering
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, Model
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2, Model
 from smdistributed.modelparallel.tensorflow.keras_notes import replicated
 from smdistributed.modelparallel.tensorflow.marks import REPLICATED, Tracer, tracer
 from smdistributed.modelparallel.tensorflow.partitioning.context import unit_of
@@ -24,7 +24,7 @@ from smdistributed.modelparallel.tensorflow.saving.variables import VariableSpec
 from smdistributed.modelparallel.tensorflow.session import current, is_initialized
 from smdistributed.modelparallel.tensorflow.variables import dropping_remote_values, is_traced_whole
 
-_UNCHOSEN = None if IS_TF_KERAS else "auto"
+_UNCHOSEN = None if IS_KERAS_2 else "auto"
 """Keras's default of `jit_compile`."""
 
 
@@ -104,7 +104,7 @@ class DistributedModel(Model):  # type: ignore[misc]
             )
         # Passing False would tell tidemill's training compiler that the script refuses compilation.
         super().compile(*args, jit_compile=False if jit_compile is False else _UNCHOSEN, **kwargs)
-        if not IS_TF_KERAS:
+        if not IS_KERAS_2:
             self.jit_compile = False
 
     def fit(
@@ -313,7 +313,7 @@ class DistributedModel(Model):  # type: ignore[misc]
             filepath: The file, or the directory.
             overwrite: Whether to replace an existing file or SavedModel; if False, an existing path is an error.
             **options: For a `.keras` file, options of `keras.Model.save`. The SavedModel is for serving and has no
-                optimizer; it accepts only the options of tf_keras that say so: `save_format="tf"` and
+                optimizer; it accepts only the options of Keras 2 that say so: `save_format="tf"` and
                 `include_optimizer=False`.
 
         Raises:
@@ -441,7 +441,7 @@ class DistributedModel(Model):  # type: ignore[misc]
         return metrics.results_of_all(self, logs)
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
-    """The same method under the name by which tf_keras calls it."""
+    """The same method under the name by which Keras 2 calls it."""
 
     def _steps(self) -> fitting.Steps:
         kept: fitting.Steps | None = self.__dict__.get("_smp_fitting")

@@ -26,7 +26,7 @@ from tidemill.control.admission import (
 )
 from tidemill.control.training.synced import synced_directories, synced_uris
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
-from tidemill.core.frameworks import MODEL_PARALLEL_SINCE, MPI_SINCE
+from tidemill.core.frameworks import HOROVOD_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import LEGACY_REPOSITORY, Image, parse_image
 from tidemill.core.legacy_script import legacy_refusal
@@ -241,7 +241,7 @@ def _check_framework(job: _Job) -> None:
             "hyperParameters.sagemaker_mpi_enabled",
             True,
             f"the environment of TensorFlow {framework.version} has no MPI; choose a framework_version from"
-            f" {_dotted(MPI_SINCE)} on, and one from {_dotted(MODEL_PARALLEL_SINCE)} on for Horovod",
+            f" {_dotted(MPI_SINCE)} on, and one from {_dotted(HOROVOD_SINCE)} on for Horovod",
         )
 
 

@@ -2,8 +2,8 @@
 
 | optimizers | create slots in | a slot in the object graph is |
 |---|---|---|
-| Keras 3, and current ones of tf_keras | `build`, once | a child of the optimizer |
-| legacy ones of tf_keras | `_create_all_weights`, repeatedly | identified by optimizer, variable and name |
+| Keras 3, and current ones of Keras 2 | `build`, once | a child of the optimizer |
+| legacy ones of Keras 2 | `_create_all_weights`, repeatedly | identified by optimizer, variable and name |
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Optimizer, Variable
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2
 
 
 def awaits_slots(live: object) -> bool:
@@ -22,9 +22,7 @@ def awaits_slots(live: object) -> bool:
     """
     if _is_legacy(live):
         return True
-    return isinstance(live, tf.keras.optimizers.Optimizer) and not getattr(
-        live, "_built" if IS_TF_KERAS else "built", 0
-    )
+    return isinstance(live, tf.keras.optimizers.Optimizer) and not getattr(live, "_built" if IS_KERAS_2 else "built", 0)
 
 
 def prepare(live: Any) -> None:
@@ -87,7 +85,7 @@ def slots_among(objects: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_legacy(live: object) -> bool:
-    return IS_TF_KERAS and isinstance(live, tf.keras.optimizers.legacy.Optimizer)
+    return IS_KERAS_2 and isinstance(live, tf.keras.optimizers.legacy.Optimizer)
 
 
 def _num_variables(optimizer: Optimizer) -> int:

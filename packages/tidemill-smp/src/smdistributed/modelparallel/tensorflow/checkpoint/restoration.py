@@ -23,7 +23,7 @@ from smdistributed.modelparallel.tensorflow.checkpoint.optimizers import (
 )
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 from smdistributed.modelparallel.tensorflow.engine.engine import engine
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS, is_keras_variable
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2, is_keras_variable
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 from tensorflow.python.trackable import trackable_utils
@@ -167,7 +167,7 @@ class Restoration:
 
 
 def _can_restore(live: Any) -> bool:
-    if not IS_TF_KERAS and is_keras_variable(live) and live._value is None:
+    if not IS_KERAS_2 and is_keras_variable(live) and live._value is None:
         return False
     return not is_remote(live)
 

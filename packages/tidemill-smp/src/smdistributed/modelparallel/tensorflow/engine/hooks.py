@@ -14,8 +14,9 @@ import tensorflow as tf
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.marks import Tracer, tracer
 from smdistributed.modelparallel.tensorflow.patch import Patch
+from smdistributed.modelparallel.tensorflow.tensorflow_api import record
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import backprop, record
+from tensorflow.python.eager import backprop
 from tensorflow.python.ops import resource_variable_ops
 
 

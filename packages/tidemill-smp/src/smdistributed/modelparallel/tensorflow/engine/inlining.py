@@ -12,8 +12,9 @@ from typing import Any
 import tensorflow as tf
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, tracer
 from smdistributed.modelparallel.tensorflow.patch import Patch
+from smdistributed.modelparallel.tensorflow.tensorflow_api import py_func_from_autograph
 from tensorflow.python.autograph.core import ag_ctx
-from tensorflow.python.eager.polymorphic_function import autograph_util, polymorphic_function
+from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
 
 @contextmanager
@@ -30,7 +31,7 @@ def inlining() -> Generator[None]:
             return original(self, *args, **kwargs)
         body = self._python_function
         if self._autograph:
-            body = autograph_util.py_func_from_autograph(body, self._experimental_autograph_options)
+            body = py_func_from_autograph(body, self._experimental_autograph_options)
         # Keras disables AutoGraph around `call`, but a tf.function is converted wherever it is called.
         with ag_ctx.ControlStatusCtx(status=ag_ctx.Status.UNSPECIFIED):
             return body(*args, **kwargs)

@@ -29,7 +29,6 @@ from smdistributed.modelparallel.tensorflow.marks import REPLICATED
 from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import op_def_registry, tensor_util
-from tensorflow.python.ops import handle_data_util
 
 LOSS = "(loss)"
 """Pseudo-unit for all ops outside the models."""
@@ -315,9 +314,9 @@ def _single(kind: str, value: Any) -> Any:
     return value.name if kind == "func" else value
 
 
-def _form(value: Tensor) -> Hashable:
+def _form(value: Any) -> Hashable:
     """Return what the time of an op depends on: the shape of a large input, the value of a small one (axes, sizes)."""
-    data = handle_data_util.get_handle_data(value) if value.dtype == tf.resource else None
+    data = value._handle_data if value.dtype == tf.resource else None
     if data is not None:
         return data.SerializeToString(deterministic=True)
     shape = tuple(value.shape.as_list())
@@ -326,9 +325,9 @@ def _form(value: Tensor) -> Hashable:
     return value.dtype.name, shape
 
 
-def _scratch(handle: Tensor) -> Any:
+def _scratch(handle: Any) -> Any:
     """Return a copy of a variable; the handle itself if it is not known to be a variable."""
-    data = handle_data_util.get_handle_data(handle)
+    data = handle._handle_data
     if data is None or len(data.shape_and_type) != 1:
         return handle
     dtype = tf.as_dtype(data.shape_and_type[0].dtype)

@@ -1,15 +1,12 @@
 """Finds the values of a step's inputs while the step is traced, so that layers are measured on the script's own data.
 
 A step is usually traced inside a `tf.function` of the script, where its inputs are symbolic. The values of the
-function's arguments are known all the same: TensorFlow traces it because the script has called it with them. An input
+function's arguments are known all the same (see `traced_calls`). An input
 that follows from such arguments by stateless ops is computed. Others, such as an iterator's next element, have no value
 before the step runs.
 """
 
-import functools
-import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,77 +14,9 @@ from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Grap
 from smdistributed.modelparallel.tensorflow.engine.extract import WholeGraph
 from smdistributed.modelparallel.tensorflow.engine.nodes import Output
 from smdistributed.modelparallel.tensorflow.engine.trace import Trace
+from smdistributed.modelparallel.tensorflow.engine.traced_calls import calls_in_progress
 from smdistributed.modelparallel.tensorflow.graph_names import MEASURED
-from tensorflow.core.function.polymorphism import function_type
-from tensorflow.python.eager.polymorphic_function import tracing_compilation
 from tensorflow.python.framework import importer, ops
-from tensorflow.python.ops import handle_data_util
-
-_local = threading.local()
-
-
-def install() -> None:
-    """Record the arguments of each `tf.function` while it is traced. Later calls have no effect."""
-    if getattr(tracing_compilation.trace_function, "_smp_records", False):
-        return
-    trace_function, placeholders = tracing_compilation.trace_function, function_type.FunctionType.placeholder_arguments
-
-    @functools.wraps(trace_function)
-    def trace(
-        args: Sequence[object] | None = None, kwargs: Mapping[str, object] | None = None, tracing_options: object = None
-    ) -> object:
-        with _calling(args or (), kwargs or {}):
-            return trace_function(args, kwargs, tracing_options)
-
-    @functools.wraps(placeholders)
-    def recording(self: Any, placeholder_context: object) -> object:
-        bound = placeholders(self, placeholder_context)
-        _record(self, bound)
-        return bound
-
-    trace._smp_records = True  # type: ignore[attr-defined]
-    tracing_compilation.trace_function = trace
-    function_type.FunctionType.placeholder_arguments = recording
-
-
-class _TracedCall:
-    """A call of a `tf.function` in progress: its arguments and, once they exist, their placeholders."""
-
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.args, self.kwargs = args, kwargs
-        self.values: dict[int, tuple[Any, Any]] = {}
-        """id of a placeholder -> the placeholder, and the tensor that the caller gave."""
-
-
-def _calls() -> list[_TracedCall]:
-    if not hasattr(_local, "calls"):
-        _local.calls = []
-    calls: list[_TracedCall] = _local.calls
-    return calls
-
-
-@contextmanager
-def _calling(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Generator[None]:
-    calls = _calls()
-    calls.append(_TracedCall(args, kwargs))
-    try:
-        yield
-    finally:
-        calls.pop()
-
-
-def _record(kind: Any, placeholders: Any) -> None:
-    calls = _calls()
-    if not calls or calls[-1].values:
-        return
-    try:
-        given = kind.unpack_inputs(kind.bind(*calls[-1].args, **calls[-1].kwargs))
-    except Exception:  # noqa: BLE001 - traced by an input signature alone: there are no values
-        return
-    own = kind.unpack_inputs(placeholders)
-    if len(own) == len(given):
-        pairs = zip(own, given, strict=True)
-        calls[-1].values = {id(own): (own, tensor) for own, tensor in pairs if tf.is_tensor(tensor)}
 
 
 def inputs_of(trace: Trace, leaves: Sequence[Tensor] | None, initial: Mapping[int, Any]) -> dict[Output, Any]:
@@ -117,7 +46,7 @@ def inputs_of(trace: Trace, leaves: Sequence[Tensor] | None, initial: Mapping[in
 
 def _read(handle: Tensor) -> Tensor | None:
     """Return the value of a variable; None if the resource is not a variable, or a variable of another rank."""
-    data = handle_data_util.get_handle_data(handle) if isinstance(handle, ops.EagerTensor) else None
+    data = handle._handle_data if isinstance(handle, ops.EagerTensor) else None
     if data is None or len(data.shape_and_type) != 1:
         return None
     try:
@@ -138,7 +67,7 @@ def values_of(tensors: Sequence[Tensor]) -> list[Any] | None:
         Eager tensors in the same order.
     """
     with tf.init_scope():
-        found = [_value(tensor, len(_calls())) for tensor in tensors]
+        found = [_value(tensor, len(calls_in_progress())) for tensor in tensors]
     return None if any(value is None for value in found) else found
 
 
@@ -150,13 +79,14 @@ def _value(tensor: Tensor, depth: int) -> Tensor | None:
     if needed is None:
         return None
     outer = {internal.name: external for external, internal in tensor.graph.captures}
+    calls = calls_in_progress()[:depth]
     given: dict[str, Tensor] = {}
     for op in needed:
         if op.type != "Placeholder":
             continue
         (own,) = op.outputs
         number, source = next(
-            ((n, call.values[id(own)][1]) for n, call in enumerate(_calls()[:depth]) if id(own) in call.values),
+            ((n, call.values[id(own)][1]) for n, call in enumerate(calls) if id(own) in call.values),
             (depth, outer.get(own.name)),
         )
         value = None if source is None else _value(source, number)
@@ -189,4 +119,5 @@ def _computed(tensor: Tensor, needed: Sequence[Any], given: Mapping[str, Tensor]
         return importer.import_graph_def(part, input_map=known, return_elements=[tensor.name], name="")[0]
 
     body.__name__ = MEASURED
-    return tf.function(body, autograph=False)(*given.values())
+    # Not called as a tf.function: TensorFlow would warn that functions with this body are traced again and again.
+    return tf.function(body, autograph=False).get_concrete_function(*given.values())(*given.values())

@@ -21,7 +21,7 @@ from smdistributed.modelparallel.tensorflow.engine.origins import Origins
 from smdistributed.modelparallel.tensorflow.keras_api import tensorflow_variable
 from smdistributed.modelparallel.tensorflow.marks import MarkingGraph, Tracer, tracer, tracing
 from smdistributed.modelparallel.tensorflow.shared_rows import ALL_ROWS
-from tensorflow.python.eager.polymorphic_function import autograph_util
+from smdistributed.modelparallel.tensorflow.tensorflow_api import clear_captures, py_func_from_autograph
 from tensorflow.python.framework import func_graph
 from tensorflow.python.ops import resource_variable_ops
 
@@ -73,7 +73,7 @@ class Trace:
         """Drop references to variables, so that the memory of variables that become remote can be freed."""
         for output in [output for output, tensor in self.captures.items() if tensor.dtype == tf.resource]:
             del self.captures[output]
-        self.graph.function_captures.clear()
+        clear_captures(self.graph)
 
 
 def trace(
@@ -185,7 +185,7 @@ def _trace(
     call: Callable[[Callable[..., Any], list[Any]], Any],
     automatic: bool,
 ) -> _Traced:
-    converted = autograph_util.py_func_from_autograph(body)
+    converted = py_func_from_autograph(body)
     returned: list[Any] = []
 
     def traced(*tensors: Tensor) -> list[Tensor]:

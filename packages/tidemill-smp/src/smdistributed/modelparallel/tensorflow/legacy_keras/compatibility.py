@@ -4,8 +4,10 @@ import importlib
 import os
 import sys
 from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2
 from smdistributed.modelparallel.tensorflow.legacy_keras import (
     earlier_calls,
     gradients,
@@ -53,10 +55,12 @@ def is_installed() -> bool:
 
 def _patches() -> list[Patch]:
     patches: list[Patch] = []
-    if _is_keras_2(tf.keras) or "tf_keras" in sys.modules:
-        patches += gradients.patches_of_keras_2(importlib.import_module("tf_keras"))
-    if not _is_keras_2(tf.keras) or "keras" in sys.modules:
-        keras = importlib.import_module("keras")
+    if IS_KERAS_2:
+        patches += gradients.patches_of_keras_2(tf.keras)
+    elif "tf_keras" in sys.modules:
+        patches += gradients.patches_of_keras_2(sys.modules["tf_keras"])
+    keras = _keras_3()
+    if keras is not None:
         # `keras` and the module of `tf.keras` are different modules with the same contents.
         namespaces: list[ModuleType] = [keras, importlib.import_module("keras._tf_keras.keras")]
         patches += gradients.patches(keras)
@@ -66,6 +70,9 @@ def _patches() -> list[Patch]:
     return patches
 
 
-def _is_keras_2(keras: ModuleType) -> bool:
-    # tf_keras has no version attribute there, so check a class.
-    return str(keras.Model.__module__).startswith("tf_keras")
+def _keras_3() -> ModuleType | None:
+    """Return Keras 3 if it is `tf.keras` or has been imported. Up to TensorFlow 2.15, `keras` is Keras 2."""
+    if not IS_KERAS_2:
+        return importlib.import_module("keras")
+    keras: Any = sys.modules.get("keras")
+    return None if keras is None or keras.Model is tf.keras.Model else keras

@@ -109,9 +109,9 @@ def patches(keras: ModuleType) -> list[Patch]:
     return [Patch(optimizer, "get_gradients", get_gradients), Patch(optimizer, "compute_gradients", compute_gradients)]
 
 
-def patches_of_keras_2(tf_keras: ModuleType) -> list[Patch]:
-    """Return the patches for tf_keras, whose two families of optimizers each have one of the methods."""
-    optimizer, legacy = tf_keras.optimizers.Optimizer, tf_keras.optimizers.legacy.Optimizer
+def patches_of_keras_2(keras: ModuleType) -> list[Patch]:
+    """Return the patches for Keras 2, whose two families of optimizers each have one of the methods."""
+    optimizer, legacy = keras.optimizers.Optimizer, keras.optimizers.legacy.Optimizer
     return [
         Patch(optimizer, "get_gradients", get_gradients),
         Patch(optimizer, "compute_gradients", _or_original(optimizer.compute_gradients)),
@@ -121,7 +121,7 @@ def patches_of_keras_2(tf_keras: ModuleType) -> list[Patch]:
 
 
 def _or_original(original: Callable[..., Any]) -> Callable[..., Any]:
-    # The method of tf_keras does not clip either, but requires a tape if the loss is a tensor. It still serves the
+    # The method of Keras 2 does not clip either, but requires a tape if the loss is a tensor. It still serves the
     # other cases, on which subclasses such as the one for loss scaling rely.
     def compute_gradients_of_tensor(
         self: object, loss: Any, var_list: object = None, *args: object, **kwargs: Any

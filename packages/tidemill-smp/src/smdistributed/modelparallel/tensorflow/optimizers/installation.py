@@ -1,9 +1,9 @@
 """Patches the optimizers of the Keras version that the script uses."""
 
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2
 
-if IS_TF_KERAS:
-    from smdistributed.modelparallel.tensorflow.optimizers.tf_keras import install
+if IS_KERAS_2:
+    from smdistributed.modelparallel.tensorflow.optimizers.keras_2 import install
 else:
     from smdistributed.modelparallel.tensorflow.optimizers.keras import install
 

@@ -15,7 +15,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Variable
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup, data_parallel_group, model_parallel_group
 from smdistributed.modelparallel.tensorflow.data_parallel import all_gather, average_owned
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2
 from smdistributed.modelparallel.tensorflow.marks import tracer
 from smdistributed.modelparallel.tensorflow.session import RankSession, current, is_initialized
 from smdistributed.modelparallel.tensorflow.variables import is_remote, make_remote, owner_of, tensorflow_variable
@@ -254,7 +254,7 @@ def require_outside_a_step() -> None:
 
     Raises:
         SMPUsageError: If a step is being traced with `ddp`, because replicas exchange nothing inside a step; or with
-            tf_keras and several partitions, because optimizers of tf_keras create their slots during tracing.
+            Keras 2 and several partitions, because optimizers of Keras 2 create their slots during tracing.
     """
     if tracer() is None or not is_initialized():
         return
@@ -263,8 +263,8 @@ def require_outside_a_step() -> None:
     better = "return the gradients from the step, and apply their accumulate() outside, once per batch"
     if session.config.ddp:
         raise SMPUsageError(f"{what}, and 'ddp' is True: replicas average no gradients there; {better}")
-    if IS_TF_KERAS and session.config.partitions > 1:
-        raise SMPUsageError(f"{what}: optimizers of tf_keras cannot update several partitions there; {better}")
+    if IS_KERAS_2 and session.config.partitions > 1:
+        raise SMPUsageError(f"{what}: optimizers of Keras 2 cannot update several partitions there; {better}")
     if session.config.microbatches > 1 and session.placement.rank == 0:
         _log.warning("smp: %s: it updates once per microbatch, each time by one of them; %s", what, better)
 

@@ -34,7 +34,7 @@ def refuse_options(what: str, options: Mapping[str, Any]) -> None:
 def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `Model.save` that request something other than `save_model` writes.
 
-    tf_keras's `ModelCheckpoint` passes a default `tf.saved_model.SaveOptions()` if the script passes none.
+    Keras 2's `ModelCheckpoint` passes a default `tf.saved_model.SaveOptions()` if the script passes none.
 
     Args:
         options: Keyword arguments of `Model.save`.

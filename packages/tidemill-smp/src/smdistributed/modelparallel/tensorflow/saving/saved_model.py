@@ -13,13 +13,14 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel, Tensor
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import Bundle, BundleWriter
-from smdistributed.modelparallel.tensorflow.keras_api import IS_TF_KERAS
+from smdistributed.modelparallel.tensorflow.checkpoint.children import objects_below
+from smdistributed.modelparallel.tensorflow.keras_api import IS_KERAS_2
 from smdistributed.modelparallel.tensorflow.patch import Patch
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.saving.inputs import Inputs
 from smdistributed.modelparallel.tensorflow.session import current
+from smdistributed.modelparallel.tensorflow.tensorflow_api import write_fingerprint
 from smdistributed.modelparallel.tensorflow.variables import RemoteVariable, reading_remote, variables_of
-from tensorflow.python.saved_model import fingerprinting_utils
 
 _MARK = b"smp: the value of variable "
 
@@ -51,7 +52,7 @@ def save_model(model: KerasModel, inputs: Inputs | None, path: str | os.PathLike
         try:
             _write_graph(model, inputs, staged / "model", values)
             _write_values(staged / "model" / "variables" / "variables", staged / "pieces", values)
-            fingerprinting_utils.write_fingerprint(str(staged / "model"))
+            write_fingerprint(staged / "model")
             _move_in(staged / "model", target)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
@@ -84,17 +85,27 @@ def _write_graph(model: KerasModel, inputs: Inputs, path: Path, values: Values) 
     serve.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in inputs.names])  # type: ignore[attr-defined]
     with reading_remote(_Marked(values)), _one_endpoint(model):
         archive = tf.keras.export.ExportArchive()
-        archive.track(model)
+        _track(archive, model)
         archive.add_endpoint("serve", serve, input_signature=list(inputs.specs))
         with _quietly():
-            archive.write_out(str(path), **({} if IS_TF_KERAS else {"verbose": False}))
+            archive.write_out(str(path), **({} if IS_KERAS_2 else {"verbose": False}))
+
+
+def _track(archive: Any, model: KerasModel) -> None:
+    archive.track(model)
+    if IS_KERAS_2 and not hasattr(archive, "_tracked"):
+        # 2.12 would save the layers as objects of Keras, without what `load_model` needs to create them again.
+        resources = (tf.Variable, tf.saved_model.experimental.TrackableResource)
+        archive._trackables = [
+            one for one in objects_below(tf.train.Checkpoint(model=model)) if isinstance(one, resources)
+        ]
 
 
 @contextmanager
 def _quietly() -> Generator[None]:
-    """Keep tf_keras from printing the path of the SavedModel, which is a temporary one."""
+    """Keep Keras 2 from printing the path of the SavedModel, which is a temporary one."""
     keras = tf.keras.utils
-    if not (IS_TF_KERAS and keras.is_interactive_logging_enabled()):
+    if not (IS_KERAS_2 and keras.is_interactive_logging_enabled()):
         yield
         return
     keras.disable_interactive_logging()

@@ -25,8 +25,8 @@ from smdistributed.modelparallel.tensorflow.stepping.input_checks import InputCh
 from smdistributed.modelparallel.tensorflow.stepping.leaves import Leaf, Sliced, Split, Static, Whole
 from smdistributed.modelparallel.tensorflow.stepping.results import StepTensors
 from smdistributed.modelparallel.tensorflow.stepping.split import SplitArguments, split_arguments
+from smdistributed.modelparallel.tensorflow.tensorflow_api import record
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
-from tensorflow.python.eager import record
 
 log = logging.getLogger("smdistributed.modelparallel")
 _RETRACING = ("reduce_retracing", "experimental_relax_shapes")

@@ -37,8 +37,8 @@ def choose_transport(
         raise SMPConfigurationError(
             f"'transport' is 'native', but {problems[0]}: fix that, or set 'transport' to 'auto' or 'python'"
         )
-    if wanted == "python" or problems:
-        why = problems[0] if problems else "as asked for"
+    if wanted == "python" or problems or not connections:
+        why = problems[0] if problems else "as asked for" if connections else "no other rank"
         transport: Transport = PythonTransport(connections, hang_timeout_s=hang_timeout_s, name_of=name_of)
     else:
         library = load_native_library()

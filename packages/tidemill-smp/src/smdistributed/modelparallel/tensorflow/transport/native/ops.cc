@@ -1,5 +1,5 @@
 // Send and receive as TensorFlow ops on the C kernel API. A send queues its tensor; a receive registers its callback
-// with the connection, and releases its thread until the message arrives.
+// with the connection, and releases its thread until the message arrives (after TensorFlow 2.12).
 
 #include <pthread.h>
 
@@ -196,7 +196,7 @@ void Answer(TF_OpKernelContext* context, const Kernel& kernel, const Connection&
   if (!status.ok()) tf.TF_OpKernelContext_Failure(context, status.get());
 }
 
-// Fallback if the callback cannot be copied: occupies the thread, like an ordinary op.
+// Fallback if the callback cannot be copied, or there is none: occupies the thread, like an ordinary op.
 void ReceiveBlocking(const Kernel& kernel, Connection* connection, TF_OpKernelContext* context) {
   ++blocked;
   std::mutex mutex;
@@ -237,18 +237,37 @@ void ComputeReceive(void* raw, TF_OpKernelContext* context, TF_AsyncOpKernelDone
                       });
 }
 
+// TensorFlow 2.12 has no asynchronous kernels.
+void ComputeReceiveAndWait(void* raw, TF_OpKernelContext* context) {
+  const Kernel& kernel = *static_cast<Kernel*>(raw);
+  Status status;
+  Connection* const connection = Peer(kernel, &status);
+  if (connection != nullptr) {
+    ReceiveBlocking(kernel, connection, context);
+  } else {
+    tf.TF_OpKernelContext_Failure(context, status.get());
+  }
+}
+
+TF_KernelBuilder* ReceiveKernel() {
+  constexpr const char* kOp = "TidemillSmpReceive";
+  if (tf.TF_NewAsyncKernelBuilder == nullptr || tf.TF_RunAsyncOpKernelDoneCallback == nullptr) {
+    return tf.TF_NewKernelBuilder(kOp, "CPU", CreateKernel, ComputeReceiveAndWait, DeleteKernel);
+  }
+  return tf.TF_NewAsyncKernelBuilder(kOp, "CPU", CreateKernel, ComputeReceive, DeleteKernel);
+}
+
 // --- registration -----------------------------------------------------------------------------------------------
 
 const std::vector<const char*> kAttributes = {"T: type", "peer: int", "channel: int", "label: string"};
 
 bool RegisterAll() {
-  return LookUpTensorFlow("smp.transport") &&
+  return LookUpTensorFlow("smp.transport", false) &&
          RegisterOp("TidemillSmpSend", {"tensor: T"}, {}, kAttributes) &&
          RegisterOp("TidemillSmpReceive", {}, {"tensor: T"}, kAttributes) &&
          RegisterKernel("TidemillSmpSend",
                         tf.TF_NewKernelBuilder("TidemillSmpSend", "CPU", CreateKernel, ComputeSend, DeleteKernel)) &&
-         RegisterKernel("TidemillSmpReceive", tf.TF_NewAsyncKernelBuilder("TidemillSmpReceive", "CPU", CreateKernel,
-                                                                          ComputeReceive, DeleteKernel));
+         RegisterKernel("TidemillSmpReceive", ReceiveKernel());
 }
 
 // TensorFlow collects the ops that appear while it loads the library, so this happens in a static initializer.

@@ -1,10 +1,9 @@
-"""Patches tf_keras's `LossScaleOptimizer` to skip a step on all ranks if a gradient on any rank is not finite.
+"""Patches Keras 2's `LossScaleOptimizer` to skip a step on all ranks if a gradient on any rank is not finite.
 
-tf_keras checks only the gradients of one rank. So this module replaces its procedure: check with all ranks, update the
+Keras 2 checks only the gradients of one rank. So this module replaces its procedure: check with all ranks, update the
 scale, and apply the inner optimizer or only count the step.
 """
 
-import importlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from smdistributed.modelparallel.backend.exceptions import SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Tensor, Variable
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
+from smdistributed.modelparallel.tensorflow.keras_api import keras_2_module
 from smdistributed.modelparallel.tensorflow.optimizers import slots
 from smdistributed.modelparallel.tensorflow.patch import Patch
 from smdistributed.modelparallel.tensorflow.session import RankSession
@@ -27,7 +27,7 @@ def install(prepare: Callable[[Any, Sequence[Any]], None]) -> None:
     Args:
         prepare: Creates the slots of an optimizer for variables.
     """
-    scalers: Any = importlib.import_module("tf_keras.src.mixed_precision.loss_scale_optimizer")
+    scalers = keras_2_module("mixed_precision.loss_scale_optimizer")
     scalers._is_all_finite = _on_all_ranks(scalers._is_all_finite)
     for kind in (scalers.LossScaleOptimizer, scalers.LossScaleOptimizerV3):
         kind.apply_gradients = _applying_together(kind.apply_gradients, prepare, scalers)
@@ -78,7 +78,7 @@ def _counted(optimizer: Optimizer) -> Callable[[], Any]:
 def _refuse_sharding(session: RankSession) -> None:
     if slots.is_sharding(session):
         raise SMPUsageError(
-            "'shard_optimizer_state' is True, but LossScaleOptimizer of tf_keras would need the gradients of all "
+            "'shard_optimizer_state' is True, but LossScaleOptimizer of Keras 2 would need the gradients of all "
             "replicas: use mixed_bfloat16, which needs no loss scaling, or Keras 3, or set "
             "'shard_optimizer_state' to False"
         )

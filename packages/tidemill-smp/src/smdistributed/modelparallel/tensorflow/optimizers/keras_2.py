@@ -1,4 +1,4 @@
-"""Patches the optimizers of tf_keras, current and legacy, to skip variables of other ranks."""
+"""Patches the optimizers of Keras 2, current and legacy, to skip variables of other ranks."""
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ from smdistributed.modelparallel.tensorflow.clipping import global_norm_of, scal
 from smdistributed.modelparallel.tensorflow.collectives import TensorGroup
 from smdistributed.modelparallel.tensorflow.data_parallel import average_gradients
 from smdistributed.modelparallel.tensorflow.gradients import require_whole
-from smdistributed.modelparallel.tensorflow.keras_api import without_memory
-from smdistributed.modelparallel.tensorflow.optimizers import slots, tf_keras_loss_scaling
+from smdistributed.modelparallel.tensorflow.keras_api import library_modules, without_memory
+from smdistributed.modelparallel.tensorflow.optimizers import keras_2_loss_scaling, slots
 from smdistributed.modelparallel.tensorflow.session import RankSession
 from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorflow_variable
 
 
-class _TfKerasOptimizer(Optimizer, Protocol):
+class _Keras2Optimizer(Optimizer, Protocol):
     """The members of both families of optimizers that the patches use."""
 
     global_clipnorm: float | None
@@ -50,7 +50,7 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
     if hasattr(modern, "_smp_original_apply"):
         return
     slots.install(is_distributed)
-    tf_keras_loss_scaling.install(_make_slots)
+    keras_2_loss_scaling.install(_make_slots)
     modern._smp_original_apply = modern.apply_gradients
     modern.apply_gradients = _applying(modern.apply_gradients, _build)
     modern.add_variable_from_reference = _adding_from_reference(modern.add_variable_from_reference)
@@ -62,7 +62,7 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
 
 def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any]], None]) -> Callable[..., Any]:
     def apply_gradients(
-        self: _TfKerasOptimizer,
+        self: _Keras2Optimizer,
         grads_and_vars: Iterable[tuple[Gradient | None, Variable]],
         name: str | None = None,
         *args: object,
@@ -97,13 +97,13 @@ def _applying(original: Callable[..., Any], prepare: Callable[[Any, Sequence[Any
     return apply_gradients
 
 
-def _make_slots(optimizer: _TfKerasOptimizer, variables: Sequence[Variable]) -> None:
+def _make_slots(optimizer: _Keras2Optimizer, variables: Sequence[Variable]) -> None:
     is_modern = isinstance(optimizer, tf.keras.optimizers.Optimizer)
     _prepare(optimizer, variables, None, _build if is_modern else _create_slots)
 
 
 def _prepare(
-    self: _TfKerasOptimizer, variables: Sequence[Variable], name: str | None, make: Callable[[Any, Sequence[Any]], None]
+    self: _Keras2Optimizer, variables: Sequence[Variable], name: str | None, make: Callable[[Any, Sequence[Any]], None]
 ) -> None:
     """Create the slots of all variables, also of those without a gradient here: all ranks have the same list."""
     slots.prepare(self, variables)
@@ -113,7 +113,7 @@ def _prepare(
 
 @contextmanager
 def _clipping_by_all(
-    optimizer: _TfKerasOptimizer,
+    optimizer: _Keras2Optimizer,
     gradients: Sequence[Gradient | None],
     here: Sequence[int],
     groups: Sequence[TensorGroup],
@@ -134,44 +134,44 @@ def _clipping_by_all(
         optimizer.global_clipnorm = clip_norm
 
 
-def _refuse_nadam_of_a_part(optimizer: _TfKerasOptimizer, session: RankSession) -> None:
+def _refuse_nadam_of_a_part(optimizer: _Keras2Optimizer, session: RankSession) -> None:
     # In a graph, Nadam multiplies its product of rates once per variable it receives, minus one: here not all of them.
     if session.config.partitions > 1 and _is_nadam(optimizer) and hasattr(optimizer, "_index_dict"):
         raise SMPUsageError(
-            f"{type(optimizer).__name__} of tf_keras depends on the number of variables it receives, which are those "
+            f"{type(optimizer).__name__} of Keras 2 depends on the number of variables it receives, which are those "
             "of one partition here: use tf.keras.optimizers.legacy.Nadam, another optimizer, or Keras 3"
         )
 
 
-def _is_nadam(optimizer: _TfKerasOptimizer) -> bool:
+def _is_nadam(optimizer: _Keras2Optimizer) -> bool:
     return any(base.__name__ == "Nadam" for base in type(optimizer).__mro__)
 
 
-def _require_shardable_optimizer(optimizer: _TfKerasOptimizer) -> None:
+def _require_shardable_optimizer(optimizer: _Keras2Optimizer) -> None:
     is_nadam = _is_nadam(optimizer)
     if getattr(optimizer, "use_ema", False) or is_nadam:
         what = "the product of rates that Nadam" if is_nadam else "the averages of weights (use_ema) that optimizers"
         raise SMPUsageError(
-            f"'shard_optimizer_state' is True, but replicas cannot shard {what} of tf_keras keep: use Keras 3 or "
+            f"'shard_optimizer_state' is True, but replicas cannot shard {what} of Keras 2 keep: use Keras 3 or "
             "another optimizer, or set 'shard_optimizer_state' to False"
         )
-    if not type(optimizer).__module__.startswith("tf_keras."):
+    if type(optimizer).__module__.split(".")[0] not in library_modules:
         kept = getattr(optimizer, "_variables", None) or getattr(optimizer, "_weights", [])
         common = (optimizer.iterations, getattr(optimizer, "_learning_rate", None))
         slots.require_known(optimizer, [one for one in kept if all(one is not other for other in common)])
 
 
-def _build(optimizer: _TfKerasOptimizer, variables: Sequence[Variable]) -> None:
+def _build(optimizer: _Keras2Optimizer, variables: Sequence[Variable]) -> None:
     optimizer.build(variables)
 
 
-def _create_slots(optimizer: _TfKerasOptimizer, variables: Sequence[Variable]) -> None:
+def _create_slots(optimizer: _Keras2Optimizer, variables: Sequence[Variable]) -> None:
     optimizer._create_all_weights(variables)
 
 
 def _adding_from_reference(original: Callable[..., Any]) -> Callable[..., Any]:
     def add_variable_from_reference(
-        self: _TfKerasOptimizer,
+        self: _Keras2Optimizer,
         model_variable: _NamedVariable,
         variable_name: str,
         shape: TensorShape | None = None,
@@ -190,7 +190,7 @@ def _adding_from_reference(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
     def add_slot(
-        self: _TfKerasOptimizer,
+        self: _Keras2Optimizer,
         var: _NamedVariable,
         slot_name: str,
         initializer: object = "zeros",
@@ -213,7 +213,7 @@ def _adding_slot(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _passing_over_remote(original: Callable[..., Any]) -> Callable[..., Any]:
-    def overwrite(self: _TfKerasOptimizer, var_list: Sequence[Variable]) -> object:
+    def overwrite(self: _Keras2Optimizer, var_list: Sequence[Variable]) -> object:
         return original(self, [variable for variable in var_list if not is_remote(variable)])
 
     return overwrite
