@@ -183,6 +183,14 @@ $(OTHER_PYTHONS:%=test-python-%): test-python-%: .venvs/python-%/ready | .venvs/
 matrix-python: $(OTHER_PYTHONS:%=test-python-%) ## the stack's tests, and the wheel without a checkout, on Python 3.12 and 3.13 (or test-python-3.12)
 matrix-ray: .venvs/ray/ready jobs-environment ## jobs on a Ray cluster of four simulated machines, which are network namespaces (about five minutes)
 	unshare --net --mount $(if $(filter 0,$(shell id -u)),,--map-root-user) .venvs/ray/bin/python $(PYTEST) tests/cluster
+SLURM_COMMANDS := slurmctld slurmd sbatch munged
+matrix-slurm: .venv/ready jobs-environment ## jobs on Debian's Slurm with four simulated nodes; as root, and installs Slurm if apt can (about ten minutes)
+	@command -v $(SLURM_COMMANDS) >/dev/null && [ $$(command -v $(SLURM_COMMANDS) | wc -l) = $(words $(SLURM_COMMANDS)) ] \
+	  || apt-get install -y --no-install-recommends slurmctld slurmd slurm-client munge \
+	  || { echo "Slurm is missing: apt install slurmctld slurmd slurm-client munge" >&2; exit 1; }
+	TIDEMILL_ENVIRONMENTS_DIR=$${TIDEMILL_ENVIRONMENTS_DIR:-$$($(BIN)/python -c 'from tidemill.settings import Settings; print(Settings().environments_dir)')} \
+	  unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc \
+	  $(BIN)/python tests/slurm/daemons.py $(abspath $(BIN))/python $(PYTEST) -p no:cacheprovider tests/slurm
 
 fuzz-pipemode: .venv/ready ## the parsers of Pipe mode, fuzzed for a minute (FUZZ_S=60), guided by coverage if clang is there
 	$(BIN)/python packages/tidemill-pipemode/tests/run_fuzz.py $(or $(FUZZ_S),60)

@@ -17,7 +17,8 @@ from typing import Any
 class RayPlacement:
     """An `AgentPlacement` that starts no instances."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, shares: Any) -> None:
+        del shares
         self._directory = Path(address)
         measured.append(self._directory / "collection.json")
 
@@ -26,14 +27,22 @@ class RayPlacement:
 
         return Capacity(instances=1_000_000, cpus=1_000_000, gpus=0)
 
-    def reserve(self, job_id: str, attempt: int, shares: Any) -> tuple[str, ...]:
-        del job_id, attempt
-        return ("127.0.0.1",) * len(shares)
+    def watch(self, ended: Any) -> None:
+        pass
 
-    def start(self, ref: Any, assignment: bytes) -> None:
-        partial = self._directory / f"{ref.job_id}-{ref.attempt}.partial"
-        partial.write_bytes(assignment)
-        partial.rename(partial.with_suffix(""))
+    def reserve(self, job_id: str, attempt: int, instance_types: Any, *, title: str) -> tuple[str, ...]:
+        del job_id, attempt, title
+        return ("127.0.0.1",) * len(instance_types)
+
+    def start(self, assignments: Any) -> None:
+        for ref, assignment in assignments.items():
+            partial = self._directory / f"{ref.job_id}-{ref.attempt}.partial"
+            partial.write_bytes(assignment)
+            partial.rename(partial.with_suffix(""))
+
+    def waits(self, job_id: str) -> bool:
+        del job_id
+        return False
 
     def kill(self, ref: Any) -> bool:
         del ref

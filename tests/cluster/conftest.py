@@ -12,8 +12,9 @@ import pytest
 import ray
 
 sys.path.insert(0, str(Path(__file__).parent))
-from nodes import HEAD, LEASE_S, RAY_PORT, Node, environment, make_bridge, ray_start
+from nodes import LEASE_S, RAY_PORT, Node, environment, ray_start
 
+from namespaces import HEAD, make_bridge
 from polling import poll
 from tidemill.testing import Service
 

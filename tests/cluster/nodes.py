@@ -1,17 +1,13 @@
-"""Machines of a Ray cluster, simulated by network namespaces with separate addresses.
+"""Machines of a Ray cluster, simulated by network namespaces (``make matrix-ray``)."""
 
-They are inside the namespaces of the test run (``make matrix-ray``), whose network contains nothing else.
-"""
-
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-HEAD = "10.88.0.1"
+from namespaces import HEAD, Machine
+
 RAY_PORT = 6379
 LEASE_S = 20.0
 SPECIAL_ADDRESS = "10.88.0.12"
@@ -20,21 +16,7 @@ SPECIAL = ("--num-gpus=2", "--labels=disk=fast")
 _MEMORY_BYTES = 80_000_000
 
 
-def ip(*arguments: str) -> str:
-    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
-
-
-def make_bridge() -> None:
-    """Create the network that all machines share; this process is the machine at ``HEAD``."""
-    Path("/run/netns").mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/netns"], check=True)
-    ip("link", "set", "lo", "up")
-    ip("link", "add", "bridge0", "type", "bridge")
-    ip("address", "add", f"{HEAD}/24", "dev", "bridge0")
-    ip("link", "set", "bridge0", "up")
-
-
-class Node:
+class Node(Machine):
     """One machine, which sees neither the service's state directory nor another machine's files.
 
     Args:
@@ -44,19 +26,11 @@ class Node:
     """
 
     def __init__(self, number: int, root: Path, *, hidden: Path) -> None:
-        self.name = f"node{number}"
-        self.address = f"10.88.0.{10 + number}"
+        super().__init__(number)
         self.root = root / self.name
         self._hidden = hidden
         self.root.mkdir(parents=True)
-        self._outer = f"port{number}"
         self._ray: subprocess.Popen[bytes] | None = None
-        ip("netns", "add", self.name)
-        ip("link", "add", self._outer, "type", "veth", "peer", "name", "eth0", "netns", self.name)
-        ip("link", "set", self._outer, "master", "bridge0", "up")
-        ip("-n", self.name, "address", "add", f"{self.address}/24", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            ip("-n", self.name, "link", "set", device, "up")
 
     def join(self) -> None:
         """Start Ray."""
@@ -75,26 +49,11 @@ class Node:
                 start_new_session=True,
             )
 
-    def pids(self) -> list[int]:
-        """Return all processes of the machine."""
-        return [int(line) for line in ip("netns", "pids", self.name).split()]
-
     def kill(self) -> None:
         """Send SIGKILL to all processes of the machine."""
-        while pids := self.pids():
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        super().kill()
         if self._ray is not None:
             self._ray.wait()
-
-    def cut(self) -> None:
-        """Disconnect the machine from the network; its processes keep running."""
-        ip("link", "set", self._outer, "down")
-
-    def mend(self) -> None:
-        """Reconnect the machine."""
-        ip("link", "set", self._outer, "up")
 
 
 def environment(root: Path) -> dict[str, str]:

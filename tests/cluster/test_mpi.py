@@ -9,41 +9,11 @@ from typing import Any
 import pytest
 from nodes import Node
 
+from cluster_scripts import HOROVOD, under_mpi
 from tidemill.testing import Service
 
 _ALL_PROTOCOLS = 3
 TWO_MACHINES = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "VolumeSizeInGB": 1}
-HOROVOD = """
-    import hashlib, json, os
-    import horovod.tensorflow as hvd
-    import keras, tensorflow as tf
-    from sklearn.datasets import load_digits
-
-    hvd.init()
-    x, y = load_digits(return_X_y=True)
-    x = (x / 16).astype("float32")
-    keras.utils.set_random_seed(hvd.rank())  # ranks begin with different weights
-    model = keras.Sequential([keras.Input([64]), keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
-    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    optimizer = keras.optimizers.Adam(0.01)
-    hvd.broadcast_variables(model.variables, root_rank=0)
-
-    @tf.function
-    def step(images, labels):
-        with tf.GradientTape() as tape:
-            loss = loss_of(labels, model(images))
-        tape = hvd.DistributedGradientTape(tape)
-        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
-
-    own = slice(hvd.rank(), 1500, hvd.size())
-    for _ in range(8):
-        for first in range(0, 1500 // hvd.size(), 50):
-            step(x[own][first : first + 50], y[own][first : first + 50])
-    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in model.trainable_variables)).hexdigest()
-    accuracy = float((model(x[1500:]).numpy().argmax(1) == y[1500:]).mean())
-    found = {"rank": hvd.rank(), "size": hvd.size(), "local_size": hvd.local_size(), "accuracy": accuracy}
-    print("FOUND", json.dumps({**found, "host": os.environ["SM_CURRENT_HOST"], "weights": digest}), flush=True)
-"""
 CUT = """
     import json, os
     import tensorflow as tf
@@ -127,14 +97,6 @@ class Wiretap:
                 packet = self._socket.recv(1 << 16)
                 self.packets += 1
                 self.found += self._text in packet
-
-
-def under_mpi(per_machine: int = 1, **more: str) -> dict[str, str]:
-    return {
-        "sagemaker_mpi_enabled": "true",
-        "sagemaker_mpi_num_of_processes_per_host": str(per_machine),
-        **more,
-    }
 
 
 def found(lines: list[str]) -> list[dict[str, Any]]:

@@ -11,8 +11,10 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from nodes import HEAD, LEASE_S, RAY_PORT, SPECIAL_ADDRESS, Node
+from nodes import LEASE_S, RAY_PORT, SPECIAL_ADDRESS, Node
 
+from cluster_scripts import DIGITS, STEPS
+from namespaces import HEAD
 from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
 from tidemill.errors import LaunchError
@@ -22,41 +24,6 @@ from tidemill.testing import Service
 BUCKET = "sagemaker-us-west-2-000000000000"
 MIRRORED = {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"}
 AFTER_LEASE_S = 15.0
-DIGITS = """
-    import hashlib, json, os
-    import keras, tensorflow as tf
-    from sklearn.datasets import load_digits
-
-    several = len(json.loads(os.environ["SM_HOSTS"])) > 1
-    strategy = tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
-    x, y = load_digits(return_X_y=True)
-    x = (x / 16).astype("float32")
-    with strategy.scope():
-        keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.layers.Dense(64, activation="relu"), keras.layers.Dense(10)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(0.005), loss)
-    model.fit(x[:1500], y[:1500], batch_size=100, epochs=6, verbose=0)
-    digest = hashlib.sha256(b"".join(weights.tobytes() for weights in model.get_weights())).hexdigest()
-    accuracy = float((model.predict(x[1500:], verbose=0).argmax(1) == y[1500:]).mean())
-    found = {"replicas": strategy.num_replicas_in_sync, "accuracy": accuracy, "weights": digest}
-    print("FOUND", json.dumps(found), flush=True)
-    model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1"))
-"""
-STEPS = """
-    import os, time
-    from pathlib import Path
-    directory = Path("/opt/ml/checkpoints")
-    done = [int(file.name) for file in directory.glob("[0-9]*")]
-    print("KEYS", *(os.environ[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN")))
-    print("FROM", max(done, default=0), flush=True)
-    for step in range(max(done, default=0) + 1, 1000):
-        (directory / f"{step}").write_text("x")
-        time.sleep(0.2)
-        if done and step > max(done) + 5:
-            break
-    print("END", flush=True)
-"""
 
 
 def found(lines: list[str]) -> list[dict[str, Any]]:
@@ -157,13 +124,13 @@ def test_a_type_gets_its_gpus_on_a_machine_with_its_labels_and_waits_while_that_
 
 
 def test_a_machine_is_asked_to_kill_while_another_job_waits_for_machines(cluster: tuple[Service, list[Node]]) -> None:
-    placement = RayPlacement(f"{HEAD}:{RAY_PORT}", reserve_s=60)
+    placement = RayPlacement(f"{HEAD}:{RAY_PORT}", shares={"*": MachineShare(cpus=2)}, reserve_s=60)
     job_id, everywhere = "ab" * 16, "ef" * 16
-    whole = [MachineShare(cpus=2)] * len(cluster[1])
+    whole = ["ml.m5.large"] * len(cluster[1])
     try:
-        placement.reserve(everywhere, 1, whole)
+        placement.reserve(everywhere, 1, whole, title="first")
         with ThreadPoolExecutor(1) as waiting:
-            reserved = waiting.submit(placement.reserve, job_id, 1, whole)
+            reserved = waiting.submit(placement.reserve, job_id, 1, whole, title="second")
             assert not placement.kill(InstanceRef("cd" * 16, 0)), "there is no such instance"
             placement.release("cd" * 16)
             assert not reserved.done()

@@ -19,7 +19,7 @@ SITE = """
     import sys
     import types
 
-    def placement(address):
+    def placement(address, *, shares):
         sys.path.insert(0, {doubles!r})
         from process_placement import ProcessPlacement
         return ProcessPlacement(pathlib.Path({root!r}))

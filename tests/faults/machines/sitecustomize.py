@@ -8,7 +8,8 @@ import types
 from pathlib import Path
 
 
-def _placement(address: str) -> object:
+def _placement(address: str, *, shares: object) -> object:
+    del shares  # each instance has a machine of its own
     sys.path.append(str(Path(__file__).parents[3] / "packages/tidemill/tests/doubles"))
     from process_placement import ProcessPlacement
 

@@ -22,6 +22,7 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.roles import check_role_names
 from tidemill.core.service_choice import NamedEndpoint, named_in_environment, settings_file, user_directory
+from tidemill.core.slurm_options import SlurmOptions
 from tidemill.core.webhooks import Webhook, check_webhook_names
 
 _Policies = Annotated[dict[str, Annotated[IamPolicy, PlainValidator(read_policy)]], AfterValidator(check_role_names)]
@@ -105,14 +106,22 @@ class Settings(BaseSettings):
     """Absolute paths of this machine that jobs may read although they are hidden in modes ``full`` and ``mount``: files
     and directories in the user's home directory, and the credentials and keys that ``SECURITY.md`` lists. Jobs on other
     machines of a cluster do not see them."""
-    executor: Literal["local", "ray"] = "local"
-    """Where training jobs run: ``local`` on this machine, ``ray`` on the machines of a Ray cluster. Endpoints and batch
-    transform jobs always run on this machine."""
+    executor: Literal["local", "ray", "slurm"] = "local"
+    """Where training jobs run: ``local`` on this machine, ``ray`` on the machines of a Ray cluster, ``slurm`` on the
+    nodes of a Slurm cluster. Endpoints and batch transform jobs always run on this machine."""
     ray_address: str = "auto"
     """The Ray cluster, as ``HOST:PORT``; ``auto`` is the cluster of this machine."""
     ray_instance_types: dict[str, MachineShare] = Field(default_factory=dict)
     """By instance type or pattern (``*``, ``?``): the CPUs and GPUs that an instance reserves, and the labels that its
     machine must have. Instances of other types reserve one CPU."""
+    slurm_instance_types: dict[str, SlurmOptions] = Field(default_factory=dict)
+    """By instance type or pattern (``*``, ``?``): what the Slurm allocation of a job asks for: partition, account, QOS,
+    time limit, constraint, GRES, CPUs and memory of a node, exclusive nodes, further options of sbatch."""
+    slurm_python: str = ""
+    """Path of the Python with tidemill on the nodes of the Slurm cluster. Empty: the path of the service's Python."""
+    slurm_prolog: tuple[str, ...] = ()
+    """Lines of shell that run at the start of a Slurm allocation, such as ``module load`` and ``export``. Slurm stores
+    them, and administrators can read them: they must not contain secrets."""
     lease_s: float = Field(default=60.0, ge=6.0)
     """Seconds without contact to the service after which an instance on a cluster ends itself, including its time to
     save. A lost instance is started again when its lease has ended. A running instance keeps the length with which it

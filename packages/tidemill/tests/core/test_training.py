@@ -38,6 +38,14 @@ def test_entering_a_state_closes_the_one_before() -> None:
     assert ended.transitions[-1].ended_ms == 3000
 
 
+def test_the_message_of_the_current_state_can_change_and_no_other() -> None:
+    job = new_job()
+    again = job.restate(SecondaryStatus.STARTING, message="Again")
+    assert [each.message for each in again.transitions] == ["Again"]
+    assert again.restate(SecondaryStatus.STARTING, message="Again") is again
+    assert again.restate(SecondaryStatus.PENDING, message="Late") is again
+
+
 ENDS = [
     SecondaryStatus.COMPLETED,
     SecondaryStatus.FAILED,

@@ -1,10 +1,9 @@
 """A placement in which directories of this machine simulate the machines of a cluster. Agents are real processes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tidemill.core.instances import InstanceRef
-from tidemill.core.machine_share import MachineShare
 from tidemill.errors import CapacityError
 from tidemill.executors.base import Capacity
 from tidemill.executors.cluster.machine import Machine
@@ -14,6 +13,7 @@ class ProcessPlacement:
     """One directory below ``root`` per instance index, all of them on loopback.
 
     Attributes:
+        ended: What `watch` was given: reports that the scheduler has ended an attempt.
         unreachable: Whether machines do not answer, as without a network: nothing is started or killed.
     """
 
@@ -26,19 +26,26 @@ class ProcessPlacement:
     def capacity(self) -> Capacity:
         return Capacity(instances=self._machines, cpus=self._machines, gpus=0)
 
-    def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
-        if len(shares) > self._machines:
-            raise CapacityError(f"{len(shares)} machines were asked for, and there are {self._machines}")
-        return ("127.0.0.1",) * len(shares)
+    def watch(self, ended: Callable[[str, int, str], None]) -> None:
+        self.ended = ended
 
-    def start(self, ref: InstanceRef, assignment: bytes) -> None:
-        self._machine(ref).start(ref, assignment)
-        self._started.setdefault(ref.job_id, set()).add(ref)
+    def reserve(self, job_id: str, attempt: int, instance_types: Sequence[str], *, title: str) -> tuple[str, ...]:
+        if len(instance_types) > self._machines:
+            raise CapacityError(f"{len(instance_types)} machines were asked for, and there are {self._machines}")
+        return ("127.0.0.1",) * len(instance_types)
+
+    def start(self, assignments: Mapping[InstanceRef, bytes]) -> None:
+        for ref, assignment in assignments.items():
+            self._machine(ref).start(ref, assignment)
+            self._started.setdefault(ref.job_id, set()).add(ref)
 
     def kill(self, ref: InstanceRef) -> bool:
         if not self.unreachable:
             self._machine(ref).kill(ref)
         return not self.unreachable
+
+    def waits(self, job_id: str) -> bool:
+        return False
 
     def release(self, job_id: str) -> None:
         if not self.unreachable:

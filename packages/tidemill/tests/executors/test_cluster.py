@@ -272,6 +272,31 @@ def test_an_object_that_was_replaced_before_the_machine_read_it_fails_the_job_by
     assert "s3://bucket/data/a" in ended.failure
 
 
+def test_an_instance_whose_end_the_scheduler_reports_is_lost_at_once(cluster: Cluster) -> None:
+    spec = cluster.start(WAIT)
+    cluster.wait_for_line(spec, "ready")
+    cluster.placement.kill(spec.ref)
+    cluster.placement.ended(spec.ref.job_id, 2, "of another attempt")
+    assert cluster.executor.observe(spec.ref).running
+    cluster.placement.ended(spec.ref.job_id, 1, "InternalServerError: TIMEOUT")
+    ended = cluster.ended(spec)
+    assert ended is not None
+    assert (ended.lost, ended.failure) == (True, "InternalServerError: TIMEOUT")
+    cluster.placement.ended(spec.ref.job_id, 1, "again")
+    assert cluster.executor.observe(spec.ref).exit == ended
+
+
+def test_a_machine_that_is_taken_away_lets_the_script_save_before_the_instance_is_lost(cluster: Cluster) -> None:
+    spec = cluster.start(BASE + SAVE + WAIT)
+    cluster.wait_for_line(spec, "ready")
+    agent_of(spec).terminate()
+    ended = cluster.ended(spec)
+    assert ended is not None
+    assert ended.lost
+    assert "has taken the machine away" in ended.failure
+    assert "saved" in cluster.lines(spec)
+
+
 @short_lease
 def test_an_instance_whose_service_is_away_saves_and_ends_before_its_lease(cluster: Cluster) -> None:
     spec = cluster.start(BASE + SAVE + WAIT)

@@ -211,6 +211,16 @@ class TrainingJob(Document):
             ended_ms=at_ms if main.terminal else None,
         )
 
+    def restate(self, status: SecondaryStatus, *, message: str) -> Self:
+        """Return the job with another message of its current state; the same job if it is in another state.
+
+        Args:
+            status: The state that the message is about.
+        """
+        if self.secondary_status is not status or self.transitions[-1].message == message:
+            return self
+        return replace(self, transitions=(*self.transitions[:-1], replace(self.transitions[-1], message=message)))
+
     def to_summary(self) -> dict[str, Any]:
         """Return the values that lists show besides name, status and times of creation and change."""
         return {"arn": self.arn, "ended_ms": self.ended_ms, "secondary_status": str(self.secondary_status)}

@@ -9,6 +9,7 @@ service then counts the instance as lost.
 import asyncio
 import contextlib
 import os
+import signal
 import time
 import traceback
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
 
 _CODE = "code"
+_TAKEN_AWAY = "InternalServerError: the cluster's scheduler has taken the machine away"
 _LOOK_S = 0.2
 _RETRY_S = 1.0
 _KILLED_AT = 0.9
@@ -74,6 +76,7 @@ class Agent:
         self._phases: tuple[Phase, ...] = ()
         self._delivered = 0
         self._cut_off = False
+        self._taken_away = False
         self._executor = LocalExecutor(
             gpus=(),  # assigned by the cluster's scheduler, not by agents
             state_dir=directory,
@@ -91,7 +94,12 @@ class Agent:
         self._log, self._samples = LogBytes(stream), NewSamples(stream)
 
     async def run(self) -> None:
-        """Run the instance and report its end. End it early if the service says that the attempt is over."""
+        """Run the instance and report its end. End it early if the service says that the attempt is over.
+
+        SIGTERM, by which a scheduler announces that it takes the machine away, interrupts the instance like a spot
+        instance: the script may save its state, and the attempt counts as lost.
+        """
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._interrupt)
         lease = asyncio.create_task(self._keep_lease())
         work = asyncio.create_task(self._work())
         try:
@@ -107,6 +115,13 @@ class Agent:
             await asyncio.to_thread(self._executor.reap, self._ref.job_id)
             self._executor.close()
 
+    def _interrupt(self) -> None:
+        self._cut_off = self._taken_away = True
+        asyncio.get_running_loop().run_in_executor(None, self._stop_interrupted)
+
+    def _stop_interrupted(self) -> None:
+        self._executor.stop(self._ref, reason=StopReason.INTERRUPTED)
+
     async def _work(self) -> None:
         try:
             # An agent that starts late may not know that its lease has ended.
@@ -117,6 +132,10 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - a fault of the agent must appear in the job's FailureReason
             traceback.print_exc()
             ended = _failed(f"InternalServerError: the agent of the instance: {type(error).__name__}: {error}")
+        if self._taken_away:
+            taken = replace(_failed(_TAKEN_AWAY), lost=True)
+            await self._insist(lambda: self._service.report(self._phases, ended=taken))
+            return
         if ended is None or self._cut_off:
             await self._insist(lambda: self._service.report(lost=True))
             return
@@ -200,7 +219,7 @@ class Agent:
                 if away_s > _KILLED_AT * lease_s - grace_s and not self._cut_off:
                     # This attempt counts as lost, but the next attempt can use what the script saves now.
                     self._cut_off = True
-                    await asyncio.to_thread(self._executor.stop, self._ref, reason=StopReason.INTERRUPTED)
+                    await asyncio.to_thread(self._stop_interrupted)
         finally:
             beats.cancel()
 

@@ -13,13 +13,13 @@ import structlog
 from tidemill.control.admission import Capabilities
 from tidemill.core.frameworks import Frameworks
 from tidemill.core.instances import Isolation
-from tidemill.errors import ConfigurationError
 from tidemill.executors.base import Executor
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.executors.local import LocalExecutor
 from tidemill.executors.split import SplitExecutor
 from tidemill.sandbox.private_files import credential_files
+from tidemill.server.placements import open_placement
 from tidemill.server.startup import Startup
 from tidemill.server.stores import Stores
 from tidemill.settings import Settings
@@ -117,23 +117,14 @@ def _open_cluster(start: Startup, stores: Stores) -> ClusterExecutor:
     settings, state = start.settings, start.state
     if not start.public_url:
         _log.warning("cluster.one_machine", reason="other machines cannot reach the service: set host, and TLS")
-    # Ray takes more than a second to import, and is an extra of the distribution.
-    try:
-        from tidemill.executors.ray.placement import RayPlacement
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"executor = 'ray' needs {error.name}, which is not installed: `pip install 'tidemill[ray]'`"
-        ) from error
-
     cluster = ClusterExecutor(
         state.root / "cluster",
-        RayPlacement(settings.ray_address),
+        open_placement(settings, state.root),
         logs=SegmentSink(state.logs),
         leases=SqlLeaseRecords(stores.database),
         service_url=lambda: start.public_url or start.url,
         lease_s=settings.lease_s,
         isolation=settings.isolation,
-        shares=settings.ray_instance_types,
     )
     start.stack.callback(cluster.close)
     start.run(cluster.instances.keep_time(), "time of leases")

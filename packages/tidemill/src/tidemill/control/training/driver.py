@@ -230,8 +230,7 @@ class TrainingDriver(JobDriver[S]):
                 break
             except MachinesBusy as busy:
                 _log.info("job.waits_for_machines", name=job.name, reason=str(busy))
-            if job.secondary_status is not SecondaryStatus.PENDING:
-                await self._enter(job, SecondaryStatus.PENDING, "Waiting for machines that run other jobs")
+                await self._wait_for_machines(job, f"Waiting for machines: {busy}")
             await self._queue.wait(job.name, timeout_s=_BUSY_S)
             job = self._job(job.name)
             if job.stop_requested:
@@ -239,6 +238,12 @@ class TrainingDriver(JobDriver[S]):
         if job.secondary_status is SecondaryStatus.PENDING:
             await self._enter(job, SecondaryStatus.STARTING, f"Starting the {self._title}")
         return True
+
+    async def _wait_for_machines(self, job: S, message: str) -> None:
+        if job.secondary_status is SecondaryStatus.PENDING:
+            await self._update(job.name, lambda now: now.restate(SecondaryStatus.PENDING, message=message))
+        else:
+            await self._enter(job, SecondaryStatus.PENDING, message)
 
     async def _launch(self, job: S, refs: Sequence[InstanceRef]) -> None:
         if all(self._launched(ref) for ref in refs):

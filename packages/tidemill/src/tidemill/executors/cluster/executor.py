@@ -8,13 +8,12 @@ import asyncio
 import contextlib
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
-from tidemill.core.machine_share import MachineShare, share_of
-from tidemill.errors import LaunchError
+from tidemill.errors import LaunchError, MachinesBusy
 from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink, Publication
 from tidemill.executors.cluster.capacity import KnownCapacity
 from tidemill.executors.cluster.instances import ClusterInstances
@@ -40,7 +39,6 @@ class ClusterExecutor:
         service_url: Returns the URL at which the machines of the cluster reach the service.
         lease_s: Seconds without an answer of the service after which an agent ends its instance.
         isolation: The setting ``isolation`` for the machines. Default: ``auto``.
-        shares: Resources of a machine that an instance takes, by instance type or pattern. Default: one CPU.
 
     Methods may be called from several threads; `changed` from one event loop.
 
@@ -61,19 +59,18 @@ class ClusterExecutor:
         service_url: Callable[[], str],
         lease_s: float,
         isolation: str = "auto",
-        shares: Mapping[str, MachineShare] | None = None,
     ) -> None:
         root.mkdir(parents=True, mode=0o700, exist_ok=True)
         self._placement = placement
         self._capacity = KnownCapacity(placement.capacity)
         self._service_url = service_url
         self._isolation = isolation
-        self._shares = shares or {}
         self._lock = threading.Lock()
         self._news: set[InstanceRef] = set()
         self._arrived: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self.instances = ClusterInstances(root, logs=logs, leases=leases, lease_s=lease_s, changed=self._note)
         self._leases = LeaseWatch(self.instances.lease_end_s)
+        placement.watch(self._lose)
 
     def capacity(self) -> Capacity:
         return self._capacity.get()
@@ -91,11 +88,16 @@ class ClusterExecutor:
         if all(self.instances.knows(spec.ref) for spec in specs):
             return
         try:
-            addresses = self._placement.reserve(first.job_id, first.attempt, self._shares_of(specs))
+            addresses = self._placement.reserve(first.job_id, first.attempt, _types_of(specs), title=specs[0].job_name)
+        except MachinesBusy:
+            raise  # without a release, so that the request keeps its place in the scheduler's queue
+        except Exception:
+            self._placement.release(first.job_id)
+            raise
+        try:
             secret = self._peer_secret(specs)
-            for spec in specs:
-                if not self.instances.knows(spec.ref):
-                    self._start(replace(spec, addresses=addresses, peer_secret=secret))
+            missing = [spec for spec in specs if not self.instances.knows(spec.ref)]
+            self._start([replace(spec, addresses=addresses, peer_secret=secret) for spec in missing])
         except Exception:
             self._placement.release(first.job_id)
             for spec in specs:
@@ -172,7 +174,7 @@ class ClusterExecutor:
     def reap(self, job_id: str, *, keep_files: bool = False) -> bool:
         # The service keeps the reports in any case. The other files are on the instances' machines, whose agents end.
         refs = list(self.instances.known(job_id))
-        if refs:
+        if refs or self._placement.waits(job_id):
             self._placement.release(job_id)
             for ref in refs:
                 self._leases.discard(ref)
@@ -184,19 +186,24 @@ class ClusterExecutor:
         self._capacity.close()
         self._placement.close()
 
-    def _start(self, spec: InstanceSpec) -> None:
-        self.instances.add(spec)
-        assignment = AgentAssignment.of(
-            spec, service_url=self._service_url(), lease_s=self.instances.lease_s, isolation=self._isolation
-        )
-        self._placement.start(spec.ref, assignment.to_bytes())
-        self._leases.add(spec.ref)
+    def _start(self, specs: Sequence[InstanceSpec]) -> None:
+        assignments = {}
+        for spec in specs:
+            self.instances.add(spec)
+            assignment = AgentAssignment.of(
+                spec, service_url=self._service_url(), lease_s=self.instances.lease_s, isolation=self._isolation
+            )
+            assignments[spec.ref] = assignment.to_bytes()
+        self._placement.start(assignments)
+        for spec in specs:
+            self._leases.add(spec.ref)
 
-    def _shares_of(self, specs: Sequence[InstanceSpec]) -> tuple[MachineShare, ...]:
-        """Return the share of its machine that each instance of an attempt takes, in the order of hosts."""
-        groups = specs[0].config.get("resourceconfig", {}).get("instance_groups", ())
-        shares = {host: share_of(each["instance_type"], self._shares) for each in groups for host in each["hosts"]}
-        return tuple(shares.get(host, MachineShare()) for host in specs[0].hosts)
+    def _lose(self, job_id: str, attempt: int, reason: str) -> None:
+        """Count the instances of an attempt as lost that have not reported their end: their processes are gone."""
+        for ref in list(self.instances.known(job_id)):
+            if ref.attempt == attempt and self.instances.lose(ref, reason):
+                self._leases.discard(ref)
+                self._note(ref)
 
     def _peer_secret(self, specs: Sequence[InstanceSpec]) -> str:
         """Return the secret of the attempt's started instances, or a new one if none was started."""
@@ -215,6 +222,13 @@ class ClusterExecutor:
 
     def _newest_attempt(self, job_id: str) -> int:
         return max((ref.attempt for ref in self.instances.known(job_id)), default=0)
+
+
+def _types_of(specs: Sequence[InstanceSpec]) -> tuple[str, ...]:
+    """Return the type of each instance of an attempt, in the order of hosts."""
+    groups = specs[0].config.get("resourceconfig", {}).get("instance_groups", ())
+    types = {host: each["instance_type"] for each in groups for host in each["hosts"]}
+    return tuple(types.get(host, "") for host in specs[0].hosts)
 
 
 def _refuse_what_clusters_lack(spec: InstanceSpec) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 import structlog
 
 from tidemill._shared.trees import remove_tree
+from tidemill.core.clock import SystemClock
 from tidemill.core.files import make_directory, read_json, write_json
 from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.errors import ServiceUnavailable
@@ -37,7 +38,7 @@ from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.lease import StoredLease
 from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_json
 from tidemill.instance.spec import InstanceSpec
-from tidemill.instance.status import InstanceExit, InstanceStatus, Phase, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 
 _log = structlog.get_logger("tidemill.cluster")
 _LEASE_FILE = "lease"
@@ -354,6 +355,27 @@ class ClusterInstances(InstanceReports):
         if attempt.until_s is None and self._reachable_s == math.inf:
             return self._now_s() + max(_STEP_S, attempt.lease_s - attempt.silent_s)
         return self._end_s(attempt)
+
+    def lose(self, ref: InstanceRef, reason: str) -> bool:
+        """Record that an attempt was lost, because its processes have ended without a report, and end its lease.
+
+        Args:
+            reason: The FailureReason if the job does not start again.
+
+        Returns:
+            Whether the attempt counted as running until now.
+        """
+        with self._lock:
+            if not self.runs(ref):
+                return False
+            self.end_lease(ref)  # first: it fails if another service leads, which reads the same files
+            ended = InstanceExit(
+                outcome=InstanceOutcome.FAILED, failure=reason, ended_ms=SystemClock().now_ms(), lost=True
+            )
+            self._directory(ref).write_exit(ended)
+            self._attempt(ref).ended = True
+        self._wake(ref)
+        return True
 
     def end_lease(self, ref: InstanceRef) -> None:
         """End the lease of an attempt whose processes are gone, for later services, too."""

@@ -43,11 +43,7 @@ class Machine:
         Raises:
             OSError: The agent cannot be started.
         """
-        remove_remains(self._root)
-        directory = self._directory(ref)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (directory / ASSIGNMENT_FILE).exists():
-            write_durably(directory / ASSIGNMENT_FILE, assignment)
+        directory = self.prepare(ref, assignment)
         log = os.open(directory / _LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         streams = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate((null, log, log))]
@@ -58,6 +54,22 @@ class Machine:
         finally:
             os.close(log)
             os.close(null)
+
+    def prepare(self, ref: InstanceRef, assignment: bytes) -> Path:
+        """Return the directory of an instance, from which an agent can run it. Repeating it changes nothing.
+
+        Args:
+            assignment: The serialized `Assignment` of the agent.
+
+        Raises:
+            OSError: The directory cannot be written.
+        """
+        remove_remains(self._root)
+        directory = self._directory(ref)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (directory / ASSIGNMENT_FILE).exists():
+            write_durably(directory / ASSIGNMENT_FILE, assignment)
+        return directory
 
     def kill(self, ref: InstanceRef) -> None:
         """Send SIGKILL to the agent of an instance and to all processes of the instance.

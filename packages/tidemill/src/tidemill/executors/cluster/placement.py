@@ -1,10 +1,9 @@
 """The interface between the executor of a cluster and the scheduler that places instances on machines, e.g. Ray."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tidemill.core.instances import InstanceRef
-from tidemill.core.machine_share import MachineShare
 from tidemill.executors.base import Capacity
 
 
@@ -22,25 +21,36 @@ class AgentPlacement(Protocol):
             LaunchError: The cluster cannot be reached.
         """
 
-    def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
+    def watch(self, ended: Callable[[str, int, str], None]) -> None:
+        """Begin to report attempts whose processes have certainly ended, if the scheduler can tell. Called once.
+
+        Args:
+            ended: Called with the job's id, the attempt and a sentence that says how the scheduler ended it. Instances
+                that have reported their end may be among those of the attempt.
+        """
+
+    def reserve(self, job_id: str, attempt: int, instance_types: Sequence[str], *, title: str) -> tuple[str, ...]:
         """Reserve a machine for each instance of an attempt, all or none. Return the machines' IP addresses in order.
 
         A repeated call returns the same machines.
 
         Args:
-            shares: The share of its machine that each instance takes.
+            instance_types: The type of each instance.
+            title: Name of the job, shown to users of the cluster if the scheduler can.
 
         Raises:
             CapacityError: The cluster has too few suitable machines, including busy ones.
-            MachinesBusy: The cluster has enough suitable machines, but too few are free.
-            LaunchError: The cluster cannot be reached.
+            MachinesBusy: The cluster may have enough suitable machines later. The request may keep its place in the
+                scheduler's queue, until it is repeated or the job is released.
+            LaunchError: The machines cannot be reserved.
         """
 
-    def start(self, ref: InstanceRef, assignment: bytes) -> None:
-        """Start the agent of an instance on its machine, unless the agent was started before.
+    def start(self, assignments: Mapping[InstanceRef, bytes]) -> None:
+        """Start the agents of instances of one attempt on their machines, unless they were started before.
 
         Raises:
-            LaunchError: The agent cannot be started.
+            MachinesBusy: A machine has failed meanwhile.
+            LaunchError: An agent cannot be started.
         """
 
     def kill(self, ref: InstanceRef) -> bool:
@@ -48,6 +58,13 @@ class AgentPlacement(Protocol):
 
         Args:
             ref: The attempt.
+        """
+
+    def waits(self, job_id: str) -> bool:
+        """Return whether a request for machines of a job is in the scheduler's queue, or may be.
+
+        Args:
+            job_id: Hexadecimal id of the job.
         """
 
     def release(self, job_id: str) -> None:

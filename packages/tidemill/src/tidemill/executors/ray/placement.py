@@ -8,11 +8,11 @@ error.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tidemill.core.instances import InstanceRef
-from tidemill.core.machine_share import MachineShare
+from tidemill.core.machine_share import MachineShare, share_of
 from tidemill.errors import ConfigurationError, LaunchError
 from tidemill.executors.base import Capacity
 from tidemill.executors.ray import driver
@@ -26,14 +26,18 @@ class RayPlacement:
 
     Args:
         address: Address of the cluster: ``HOST:PORT``, or ``auto`` (the default) for the cluster of this machine.
+        shares: Resources of a machine that an instance takes, by instance type or pattern. Default: one CPU.
         reserve_s: Time limit in seconds for Ray to reserve machines. Default: 5.
 
     Raises:
         ConfigurationError: The cluster cannot be reached.
     """
 
-    def __init__(self, address: str = "auto", *, reserve_s: float = 5.0) -> None:
+    def __init__(
+        self, address: str = "auto", *, shares: Mapping[str, MachineShare] | None = None, reserve_s: float = 5.0
+    ) -> None:
         self._address = address
+        self._shares = shares or {}
         self._reserve_s = reserve_s
         self._lock = threading.Lock()
         self._closed = False
@@ -48,14 +52,23 @@ class RayPlacement:
     def capacity(self) -> Capacity:
         return self._ask(driver.capacity)
 
-    def reserve(self, job_id: str, attempt: int, shares: Sequence[MachineShare]) -> tuple[str, ...]:
-        return self._ask(driver.reserve, job_id, attempt, tuple(shares), self._reserve_s)
+    def watch(self, ended: Callable[[str, int, str], None]) -> None:
+        """Report nothing: Ray is not asked while an instance runs, because the lease shows whether it is alive."""
 
-    def start(self, ref: InstanceRef, assignment: bytes) -> None:
-        self._ask(driver.start, ref, assignment)
+    def reserve(self, job_id: str, attempt: int, instance_types: Sequence[str], *, title: str) -> tuple[str, ...]:
+        shares = tuple(share_of(each, self._shares) for each in instance_types)
+        return self._ask(driver.reserve, job_id, attempt, shares, self._reserve_s)
+
+    def start(self, assignments: Mapping[InstanceRef, bytes]) -> None:
+        for ref, assignment in assignments.items():
+            self._ask(driver.start, ref, assignment)
 
     def kill(self, ref: InstanceRef) -> bool:
         return self._ask(driver.kill, ref)
+
+    def waits(self, job_id: str) -> bool:
+        """Return False: a request that Ray cannot fulfil at once is removed."""
+        return False
 
     def release(self, job_id: str) -> None:
         self._ask(driver.release, job_id)

@@ -1,0 +1,1 @@
+"""Instances in allocations of a Slurm cluster."""
