@@ -14,7 +14,8 @@ the same rows: 1 or 32 at once, on one thread or on TensorFlow's, whichever is b
 rounds; a ratio is the median of the ratios of the rounds, with its bootstrapped 95 % interval. The load generator runs
 on the same cores.
 
-All models with all contenders take some 25 minutes on two cores; ``--models`` and ``--peers`` measure a part.
+All models with all contenders take about 25 minutes (``--minutes``) at most: a case whose share of time is over ends
+after fewer rounds, but three at least, and its table has their number. ``--models`` and ``--peers`` measure a part.
 Models have random weights and are kept in the directory ``--cache`` (`served_models.py`).
 """
 
@@ -106,6 +107,7 @@ FIGURES: dict[str, Callable[["Cell"], float]] = {
     "p99 ms": lambda cell: cell.load.p99_ms,
     "CPU ms a request": lambda cell: cell.cpu_ms,
 }
+FEWEST_ROUNDS = 3
 LEAST = 1
 """Requests that each connection sends in a measurement, however long they take."""
 
@@ -152,6 +154,7 @@ class Findings:
     callables: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     memory_mb: dict[str, float] = field(default_factory=dict)
     rate: float = 0.0
+    rounds: int = 0
 
     def add(self, load: str, contender: str, cell: Cell) -> None:
         """Record a measurement."""
@@ -166,6 +169,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, nargs="*", default=[1, 8, 32], help="default: 1 8 32")
     parser.add_argument("--seconds", type=float, default=0.8, help="length of one measurement (default: 0.8)")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument("--minutes", type=float, default=25, help="time for all rounds and starts (default: 25)")
     parser.add_argument("--rate", type=float, help="arrivals per second of the open loop; 0: no open loop")
     parser.add_argument("--layers", type=int, default=2, help="blocks of the encoder; 12 as BERT-base (default: 2)")
     default = Path(tempfile.gettempdir()) / "tidemill-served-models"
@@ -184,7 +188,9 @@ def main() -> None:
             names = [name for name in given.models if CASES[name] == model]
             contenders = start(cache, names[0], given.peers, ends)
             for name in names:
-                results[name] = measure(cache, name, contenders, given, ends)
+                left_s = given.minutes * 60 - (time.monotonic() - begin_s)
+                share_s = left_s / (len(given.models) - len(results))
+                results[name] = measure(cache, name, contenders, given, ends, until_s=time.monotonic() + share_s)
                 report(name, results[name])
     if given.peers:
         compare(results)
@@ -230,9 +236,15 @@ def npy_of(instance: Any) -> bytes:
 
 
 def measure(
-    cache: Path, name: str, contenders: list[Contender], given: argparse.Namespace, ends: contextlib.ExitStack
+    cache: Path,
+    name: str,
+    contenders: list[Contender],
+    given: argparse.Namespace,
+    ends: contextlib.ExitStack,
+    *,
+    until_s: float,
 ) -> Findings:
-    """Check the answers to the requests of a case, then measure it."""
+    """Check the answers to the requests of a case, then measure it; end after the round in which the time is over."""
     document = json.loads((cache / f"{name}.json").read_text())
     requests = {}
     for contender in contenders:
@@ -244,6 +256,9 @@ def measure(
     ends.callback(end, callable_)
     findings = Findings(rate=given.rate or 0.0)
     for round_ in range(given.rounds):
+        if round_ >= FEWEST_ROUNDS and time.monotonic() > until_s:
+            break
+        findings.rounds += 1
         turned = contenders[round_ % len(contenders) :] + contenders[: round_ % len(contenders)]
         for connections in given.connections:
             for each in turned:
@@ -337,7 +352,7 @@ def pss_mb(pid: int) -> float:
 
 def report(name: str, findings: Findings) -> None:
     """Print the medians of a case."""
-    print(f"\n### {name}")
+    print(f"\n### {name}\n{findings.rounds} rounds\n")
     print("| load | contender | requests/s | p50 ms | p99 ms | CPU ms a request | PSS MB |\n" + 7 * "|---" + "|")
     for rows, found in findings.callables.items():
         run_ms, cpu_ms = (statistics.median(each) for each in zip(*found, strict=True))
