@@ -182,7 +182,7 @@ bool RegisterKernel(const char* name, CreateFunction create, ComputeFunction com
 }
 
 bool RegisterAll() {
-  return LookUpTensorFlow("pipemode.native") &&
+  return LookUpTensorFlow("pipemode.native", false) &&
          RegisterOp("TidemillPipeOpen", {}, {"handle: int64"},
                     {"channel: string", "record_format: string", "state_dir: string", "pipe_dir: string",
                      "max_record_bytes: int", "max_corrupted_records: int", "strict_padding: bool",
