@@ -26,6 +26,7 @@ MATRIX = [
 ]
 
 
+@pytest.mark.feature("model parallelism")
 @pytest.mark.parametrize(
     ("requested", "version", "parameters", "optimizers"),
     [
