@@ -109,6 +109,9 @@ def save_refused(directory: Path) -> None:
     (directory / "unreadable.tflite").write_bytes(_named(whole, b"\xff"))
     (directory / "unnamed.tflite").write_bytes(_named(whole, None))
     (directory / "crashing.tflite").write_bytes(_changed(whole, lambda model: setattr(model, "subgraphs", None)))
+    # It can be planned, but the sum writes numbers to where an array of strings has its offsets.
+    in_run = _changed(whole, lambda model: setattr(model.subgraphs[0].tensors[-1], "type", schema.TensorType.STRING))
+    (directory / "crashing_in_run.tflite").write_bytes(in_run)
 
 
 def save_lite_models(directory: Path) -> None:

@@ -10,8 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from tidemill_serving.engine import Engine, Formats, LoadedModel, open_engine
 from tidemill_serving.engine.tflite_trial import create_interpreter
@@ -114,6 +117,58 @@ def test_a_model_that_the_interpreter_cannot_run_is_refused_with_the_reason(
             engine.load(tmp_path)
 
 
+def test_a_model_that_crashes_when_it_runs_costs_its_own_requests_only(
+    models: Path, start: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "crashing/1").mkdir(parents=True)
+    shutil.copy(models / "crashing_in_run.tflite", tmp_path / "crashing/1/model.tflite")
+    shutil.copytree(models / "half_plus/123", tmp_path / "half/1")
+    server = start(tmp_path, arguments=("--grpc-port", "0"))
+    for _ in range(2):  # the second answer needs no process
+        answer = server.predict("crashing", {"instances": [[[1.0]]]})
+        crash = "the model is damaged: TensorFlow Lite crashes (SIGSEGV) when it runs"
+        assert (answer.status, answer.error) == (500, crash)
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = "crashing"
+    request.inputs["x"].CopyFrom(tf.make_tensor_proto(np.ones((1, 1, 1), np.float32)))
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel, pytest.raises(grpc.RpcError) as failure:
+        prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+    assert (failure.value.code(), failure.value.details()) == (grpc.StatusCode.INTERNAL, crash)  # type: ignore[attr-defined]
+    assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [3.0]}
+    assert server.terminate() == 0
+
+
+class Processes:
+    """Counts the processes that try runs, and starts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, self._run = 0, subprocess.run
+        monkeypatch.setattr("tidemill_serving.engine.tflite_trial.subprocess.run", self)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.count += 1
+        return self._run(*arguments, **options)
+
+
+def test_runs_are_tried_until_one_of_their_kind_succeeds(
+    engine: Engine, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = Processes(monkeypatch)
+    model = engine.load(models / "lite/1")
+    assert processes.count == 1  # plans
+    numbers = np.ones(2, np.float32), np.ones(3, np.float32)
+    for tried in (2, 3):
+        with pytest.raises(RequestError, match="failed to prepare"):
+            run(model, *numbers, signature="products")
+        assert processes.count == tried
+    for _ in range(2):
+        run(model, np.ones((1, 2), np.float32))
+        assert processes.count == 4
+    with ThreadPoolExecutor(4) as threads:  # many first requests at once
+        list(threads.map(lambda _: run(model, np.zeros((0, 2), np.float32)), range(8)))
+    assert processes.count == 5
+
+
 def test_a_model_without_names_of_tensors_has_numbers_for_them(engine: Engine, models: Path, tmp_path: Path) -> None:
     shutil.copy(models / "unnamed.tflite", tmp_path / "model.tflite")
     model = engine.load(tmp_path)
@@ -158,6 +213,7 @@ def test_the_event_loop_does_not_wait_for_the_runs_of_threads(models: Path) -> N
         models / "lite_both/1"
     )
     (signature,) = model.signatures.values()
+    run(model, np.ones(1, np.float32), signature=signature.key)
     slow = np.ones(3, np.float32).view(Gate)
 
     async def ask() -> list[np.ndarray]:

@@ -2,7 +2,7 @@
 
 The module of the interpreter is a library of 15 MB that needs nothing else of TensorFlow. An interpreter runs one
 request at a time, so each model has a pool of them, which share the weights. Loading a model plans its runs (it
-allocates the tensors), but runs nothing.
+allocates the tensors), but runs nothing. The first run of a signature is tried in a process of its own.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import importlib
 import queue
 import re
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,7 +19,13 @@ import numpy as np
 
 from tidemill_serving.engine.base import Array, LoadedModel, Signature, TensorSpec
 from tidemill_serving.engine.tflite_file import Tensors, TfliteFile, custom_operations, read_tflite
-from tidemill_serving.engine.tflite_trial import INTERPRETER_MODULE, crash_of, create_interpreter
+from tidemill_serving.engine.tflite_trial import (
+    INTERPRETER_MODULE,
+    FirstRuns,
+    crash_of,
+    create_interpreter,
+    one_line,
+)
 from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import StartFailed, invalid
 
@@ -73,9 +80,10 @@ class TfliteLoader:
         try:
             found = read_tflite(content, wheel=wheel)
         except Exception as error:  # the interpreter does not check names and signatures, and readers trust them
-            raise StartFailed(f"{file} is damaged: its signatures cannot be read: {_one_line(error)}") from error
+            raise StartFailed(f"{file} is damaged: its signatures cannot be read: {one_line(error)}") from error
         limit = 1 if found.keeps_state else self._interpreters
-        return TfliteModel(found, _Interpreters(new, first, limit=limit, keeps=found.keeps_state))
+        pool = _Interpreters(new, first, limit=limit, keeps=found.keeps_state)
+        return TfliteModel(found, pool, FirstRuns(content))
 
 
 class _Interpreter:
@@ -129,6 +137,19 @@ class _Interpreter:
         return [np.asarray(wrapper.GetTensor(number, subgraph)) for number in tensors.outputs]
 
 
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A run by an interpreter of its own, in a process for it."""
+
+    tensors: Tensors
+    feeds: Sequence[Array]
+    resets: bool
+
+    def __call__(self, library: Any, content: bytes) -> None:
+        made = _Interpreter(create_interpreter(library, content, threads=1), content)
+        made.run(self.tensors, self.feeds, resets=self.resets)
+
+
 class _Interpreters:
     """Interpreters of one model, made when they are first needed.
 
@@ -180,9 +201,10 @@ _Idle: TypeAlias = "queue.LifoQueue[_Interpreter | None]"  # None: an interprete
 class TfliteModel:
     """A loaded TensorFlow Lite model."""
 
-    def __init__(self, file: TfliteFile, pool: _Interpreters) -> None:
+    def __init__(self, file: TfliteFile, pool: _Interpreters, first_runs: FirstRuns) -> None:
         self._file = file
         self._pool = pool
+        self._first_runs = first_runs
         self.signatures, self.unusable = file.signatures.served, file.signatures.unusable
         self.signature_defs = file.signatures.definitions
 
@@ -195,11 +217,13 @@ class TfliteModel:
         """Run; ``pooled`` makes no difference, since the threads of an interpreter are fixed when it is made."""
         for alias, spec, feed in zip(signature.inputs, signature.inputs.values(), feeds, strict=True):
             _check_shape(alias, spec, feed.shape)
+        tensors, resets = self._file.tensors[signature.key], self._file.resets
+        self._first_runs.check(signature, feeds, _Trial(tensors, feeds, resets))
         try:
             with self._pool.interpreter() as interpreter:
-                return interpreter.run(self._file.tensors[signature.key], feeds, resets=self._file.resets)
+                return interpreter.run(tensors, feeds, resets=resets)
         except (RuntimeError, ValueError) as error:
-            raise invalid(_one_line(error)) from error
+            raise invalid(one_line(error)) from error
 
     def close(self) -> None:
         """Nothing to do: the interpreters are freed with this object."""
@@ -225,12 +249,8 @@ def _runs_event_loop() -> bool:
 
 def _reason(error: BaseException, content: bytes) -> str:
     if not _MISSING_OPERATION.search(str(error)):
-        return _one_line(error)
+        return one_line(error)
     return (
-        f"it needs operations that the interpreter lacks ({', '.join(custom_operations(content)) or _one_line(error)});"
+        f"it needs operations that the interpreter lacks ({', '.join(custom_operations(content)) or one_line(error)});"
         " convert the model with tf.lite.OpsSet.TFLITE_BUILTINS alone, or serve its SavedModel"
     )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
