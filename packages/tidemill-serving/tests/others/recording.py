@@ -1,7 +1,10 @@
 """Save models together with what Python's TensorFlow answers. Runs on every version of TensorFlow from 1.15 on."""
 
 import os
+import shutil
+import sys
 import time
+import traceback
 
 import numpy as np
 import tensorflow as tf
@@ -34,19 +37,31 @@ def store(directory, name, feeds, answers, signature="serving_default"):
 
 
 def save_all(models, directory, chosen=()):
-    """Save models.
+    """Save models; those that cannot be made are named at the end, after all others.
 
     Args:
         models: A function by name, which saves one model below the directory that it gets, and records it.
         chosen: Names of the models to save. Default: all.
+
+    Raises:
+        SystemExit: A model could not be made.
     """
+    failed = []
     for name, save in models.items():
         if chosen and name not in chosen:
             continue
         begin = time.time()
-        with v1.Graph().as_default() if tf.__version__.startswith("1.") else _Nothing():
-            save(directory, name)
+        try:
+            with v1.Graph().as_default() if tf.__version__.startswith("1.") else _Nothing():
+                save(directory, name)
+        except Exception:  # noqa: BLE001 - the other models are made all the same
+            traceback.print_exc()
+            failed.append(name)
+            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+            continue
         print("made {} in {:.0f} s".format(name, time.time() - begin), flush=True)
+    if failed:
+        sys.exit("TensorFlow {} could not make {}".format(tf.__version__, ", ".join(failed)))
 
 
 def _plain(array):
