@@ -1,11 +1,9 @@
 """Fixtures: one tidemill service for all tests, and the TensorFlow of this process with `s3://`."""
 
-import json
 import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from running_service import running_service
+
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-
-ROOT = Path(__file__).resolve().parents[3]
-START_S = 120
 
 
 @pytest.fixture
@@ -41,25 +38,8 @@ def reserve_port() -> Iterator[Callable[[], int]]:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Environment variables that point boto3 to a running service."""
-    state = tmp_path_factory.mktemp("service") / "state"
-    command = [ROOT / ".venv/bin/tidemill", "up", "--foreground", "--port", "0", "--state-dir", state]
-    with (state.parent / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + START_S
-        while not (state / "service.json").is_file():
-            assert process.poll() is None and time.monotonic() < deadline, (state.parent / "log").read_text()
-            time.sleep(0.05)  # the service's process writes the file
-        keys = json.loads((state / "keys.json").read_text())
-        yield {
-            "AWS_ENDPOINT_URL": json.loads((state / "service.json").read_text())["url"],
-            "AWS_ACCESS_KEY_ID": keys["access_key_id"],
-            "AWS_SECRET_ACCESS_KEY": keys["secret_access_key"],
-            "AWS_DEFAULT_REGION": "us-west-2",
-        }
-    finally:
-        process.terminate()
-        process.wait()
+    with running_service(tmp_path_factory.mktemp("service")) as variables:
+        yield variables
 
 
 @pytest.fixture(scope="session")

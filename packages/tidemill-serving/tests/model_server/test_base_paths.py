@@ -1,56 +1,26 @@
 """Base paths in S3 and as file://, against tidemill's own S3."""
 
-import json
 import re
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from polling import poll
+from running_service import running_service
 from tidemill_serving.errors import RequestError, StartFailed
 from tidemill_serving.versions.s3_models import S3Models, _endpoint
 from tidemill_serving.versions.source import LocalModels, open_source
 
-ROOT = Path(__file__).resolve().parents[4]
-DEADLINE_S = 120
 OFTEN = ("--file_system_poll_wait_seconds=0.05", "--host=127.0.0.1")
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Poll a condition: nothing notifies of a swap."""
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Yield the variables that direct boto3 to a running service."""
-    state = tmp_path_factory.mktemp("service") / "state"
-    command = [ROOT / ".venv/bin/tidemill", "up", "--foreground", "--port", "0", "--state-dir", state]
-    with (state.parent / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def started() -> bool:
-        assert process.poll() is None, (state.parent / "log").read_text()
-        return (state / "service.json").is_file()
-
-    try:
-        until(started)
-        keys = json.loads((state / "keys.json").read_text())
-        yield {
-            "AWS_ENDPOINT_URL": json.loads((state / "service.json").read_text())["url"],
-            "AWS_ACCESS_KEY_ID": keys["access_key_id"],
-            "AWS_SECRET_ACCESS_KEY": keys["secret_access_key"],
-            "AWS_REGION": "us-west-2",
-        }
-    finally:
-        process.terminate()
-        process.wait()
+    with running_service(tmp_path_factory.mktemp("service")) as variables:
+        yield variables
 
 
 @pytest.fixture(scope="module")
@@ -108,11 +78,11 @@ def test_versions_in_s3_are_polled_downloaded_and_removed(
     for key in ("../x", "saved_model.pb"):
         s3.delete_object(Bucket="models", Key=f"team/half/3/{key}")
     put(s3, models / "half_plus/00000124", "team/half/2")
-    until(lambda: states("half").get("2") == "AVAILABLE" and states("half").get("1") == "END")
+    poll(lambda: states("half").get("2") == "AVAILABLE" and states("half").get("1") == "END")
     assert server.predict("half", {"instances": [2.0]}).json == {"predictions": [4.0]}
-    until(lambda: downloaded() == ["2"])
+    poll(lambda: downloaded() == ["2"])
     s3.upload_file(str(models / "half_plus/123/saved_model.pb"), "models", "team/half/7/saved_model.pb")
-    until(lambda: states("half").get("7") == "AVAILABLE")  # it was incomplete before
+    poll(lambda: states("half").get("7") == "AVAILABLE")  # it was incomplete before
     metrics = server.get("/monitoring/prometheus/metrics").body.decode()
     assert re.findall(r'load_attempt_count{model_path="(s3:[^"]*)",status="success"} 1', metrics) == [
         f"s3://models/team/half/{version}" for version in (1, 2, 7)
