@@ -62,6 +62,10 @@ def command_line() -> argparse.ArgumentParser:
     _add(parser, "--tensorflow-inter-op-parallelism", type=int, help=inter)
     intra = "threads inside an operation; 0: TensorFlow chooses (default: the container's variable)"
     _add(parser, "--tensorflow-intra-op-parallelism", type=int, help=intra)
+    config = "file with the configuration of sessions: a ConfigProto in text form; other options override its numbers"
+    _add(parser, "--tensorflow-session-config-file", type=Path, help=config)
+    memory = "part of a GPU's memory that TensorFlow allocates when it starts, up to 1; 0: TensorFlow chooses (default)"
+    _add(parser, "--per-process-gpu-memory-fraction", type=float, default=0.0, help=memory)
     engine = f"how models are run (default: the environment variable {ENGINE_VARIABLE}, else auto)"
     parser.add_argument("--engine", choices=ENGINE_NAMES, help=engine)
     parser.add_argument(
@@ -99,6 +103,8 @@ def _add_formats(parser: argparse.ArgumentParser) -> None:
     """Add TF Serving's options for the formats of models."""
     tags = "tags of the graph of SavedModels, separated by commas (default: serve)"
     _add(parser, "--saved-model-tags", type=_tags, default=Formats().tags, help=tags)
+    methods = "classify and regress with signatures of these method names only; predict with those of TF Serving"
+    _add_switch(parser, "--enable-signature-method-name-check", help=methods)
     prefer = "serve model.tflite of versions that also have a SavedModel"
     _add_switch(parser, "--prefer-tflite-model", help=prefer)
     pools = "pools of interpreters of a TensorFlow Lite model (default: one for each CPU)"

@@ -103,15 +103,15 @@ FLAGS = (
     Flag("tensorflow_intra_op_parallelism", _INTEGER, "0", _HONORED, "threads inside an operation"),
     Flag("tensorflow_inter_op_parallelism", _INTEGER, "0", _HONORED, "operations that run at the same time"),
     Flag(
-        *("tensorflow_session_config_file", _TEXT, "", _REFUSED),
-        "sessions are configured by the flags of parallelism only",
+        *("tensorflow_session_config_file", _TEXT, "", _HONORED),
+        "ConfigProto in text form for TensorFlow's sessions; the flags of parallelism override it",
     ),
     Flag("use_alts_credentials", _SWITCH, "false", _REFUSED, "ALTS exists on Google's cloud only"),
     Flag("ssl_config_file", _TEXT, "", _HONORED, "SSLConfig in text form: TLS and mutual TLS of gRPC"),
     Flag("platform_config_file", _TEXT, "", _REFUSED, "there is one platform, tensorflow: use the other flags"),
     Flag(
-        *("per_process_gpu_memory_fraction", _NUMBER, "0", _REFUSED),
-        "TensorFlow manages the GPU's memory: set TF_FORCE_GPU_ALLOW_GROWTH=true to share it",
+        *("per_process_gpu_memory_fraction", _NUMBER, "0", _HONORED),
+        "part of a GPU's memory that TensorFlow allocates when it starts, up to 1; 0: TensorFlow chooses",
     ),
     Flag("saved_model_tags", _TEXT, "serve", _HONORED, "tags of the MetaGraph to load, separated by commas"),
     Flag("grpc_channel_arguments", _TEXT, "", _HONORED, "limits of gRPC's connections, by gRPC's names"),
@@ -131,8 +131,8 @@ FLAGS = (
     Flag("num_tflite_pools", _INTEGER, "", _HONORED, "times the next: interpreters of a model; one for each CPU"),
     Flag("num_tflite_interpreters_per_pool", _INTEGER, "1", _HONORED, "each interpreter runs one request at a time"),
     Flag(
-        *("enable_signature_method_name_check", _SWITCH, "false", _REFUSED),
-        "signatures are called by their names, whatever their method name",
+        *("enable_signature_method_name_check", _SWITCH, "false", _HONORED),
+        "classify and regress only with signatures of these method names; TensorFlow 2 names all predict",
     ),
     Flag(
         *("xla_cpu_compilation_enabled", _SWITCH, "false", _REFUSED),

@@ -17,6 +17,7 @@ from tidemill_serving.errors import StartFailed
 from tidemill_serving.handlers.pool import PoolSize
 from tidemill_serving.handlers.wire import PYTHON, TENSORFLOW_SERVING
 from tidemill_serving.processors import num_processors
+from tidemill_serving.session_config import SessionConfig, read_session_config
 
 _DEFAULT_PORT = 8080
 _TRANSFORM_ENQUEUED = 100_000_000
@@ -94,6 +95,7 @@ class ServerOptions:
         op_libraries: Shared libraries of custom ops, loaded before the models.
         formats: Which model of a version's directory is loaded.
         parallelism: Number of TensorFlow threads.
+        session_config: A ConfigProto for TensorFlow's sessions, but for the numbers of threads.
         max_rows: Maximum rows of a shared run; 1 disables batching.
         batching: TF Serving's batching parameters; None batches only requests that arrive together.
         batching_file: File of batching parameters; takes precedence over ``batching``.
@@ -132,6 +134,7 @@ class ServerOptions:
     op_libraries: tuple[Path, ...] = ()
     formats: Formats = field(default_factory=Formats)
     parallelism: Parallelism = field(default_factory=Parallelism)
+    session_config: bytes = b""
     max_rows: int = DEFAULT_MAX_ROWS
     batching: BatchingParameters | None = None
     batching_file: Path | None = None
@@ -176,6 +179,9 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
     multi_model = _switch(environment, "SAGEMAKER_MULTI_MODEL")
     if multi_model and given.kind == PYTHON:
         raise StartFailed("SAGEMAKER_MULTI_MODEL=true: endpoints of the kind python have one model")
+    config = read_session_config(
+        given.tensorflow_session_config_file, gpu_memory_fraction=given.per_process_gpu_memory_fraction
+    )
     model_dir: Path = given.model_dir or Path("/opt/ml/models" if multi_model else "/opt/ml/model")
     return ServerOptions(
         model_dir=model_dir.absolute(),
@@ -195,8 +201,10 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str]) -> Se
             tags=given.saved_model_tags,
             prefer_tflite=given.prefer_tflite_model,
             tflite_interpreters=given.num_tflite_pools * given.num_tflite_interpreters_per_pool,
+            checks_method_names=given.enable_signature_method_name_check,
         ),
-        parallelism=_parallelism(given, environment),
+        parallelism=_parallelism(given, environment, config),
+        session_config=config.serialized,
         max_rows=_max_rows(environment),
         batching=BatchingParameters() if given.enable_batching else _batching(environment),
         batching_file=_batching_file(given),
@@ -261,8 +269,8 @@ def _limits(given: argparse.Namespace) -> Limits:
     return Limits(body_bytes=given.max_body_bytes, answer_timeout_s=given.rest_api_timeout_in_ms / 1000)
 
 
-def _parallelism(given: argparse.Namespace, environment: Mapping[str, str]) -> Parallelism:
-    """Return the thread counts: those of the command line, else those of the environment."""
+def _parallelism(given: argparse.Namespace, environment: Mapping[str, str], config: SessionConfig) -> Parallelism:
+    """Return the thread counts: those of the command line, else of the session's configuration or the environment."""
     counts: dict[str, int] = {}
     for kind in ("inter_op", "intra_op"):
         count = getattr(given, f"tensorflow_{kind}_parallelism")
@@ -271,7 +279,7 @@ def _parallelism(given: argparse.Namespace, environment: Mapping[str, str]) -> P
         elif count < 0:
             option = f"--tensorflow-{kind.replace('_', '-')}-parallelism"
             raise StartFailed(f"{option} {count}: expected at least 0")
-        counts[kind] = count
+        counts[kind] = count or getattr(config, kind)
     return Parallelism(**counts)
 
 

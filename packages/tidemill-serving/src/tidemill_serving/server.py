@@ -59,6 +59,7 @@ async def serve(options: ServerOptions, environment: Mapping[str, str]) -> int:
         parallelism=options.parallelism,
         op_libraries=options.op_libraries,
         formats=options.formats,
+        session_config=options.session_config,
     )
     report_json()
     event("engine.ready", engine=engine.name, runs_on=json.dumps(engine.description))

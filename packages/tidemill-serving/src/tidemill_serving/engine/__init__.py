@@ -29,6 +29,7 @@ def open_engine(
     parallelism: Parallelism | None = None,
     op_libraries: Sequence[Path] = (),
     formats: Formats | None = None,
+    session_config: bytes = b"",
 ) -> Engine:
     """Open an engine.
 
@@ -37,30 +38,31 @@ def open_engine(
         parallelism: TensorFlow's thread counts. Default: TensorFlow chooses them.
         op_libraries: Shared libraries of custom operations, loaded before any model. Default: none.
         formats: Which model of a directory is loaded. Default: that of a server without options.
+        session_config: A ConfigProto for TensorFlow's sessions; its thread counts are ignored. Default: an empty one.
 
     Raises:
         StartFailed: There is no such engine, TensorFlow is missing or unusable, or a library of operations cannot be
             loaded.
     """
     parallelism, formats = parallelism or Parallelism(), formats or Formats()
-    engine = _open(name, parallelism=parallelism, tags=formats.tags)
+    engine = _open(name, parallelism=parallelism, tags=formats.tags, session_config=session_config)
     for library in op_libraries:
         engine.load_operations(library)
     return FormatEngine(engine, formats, threads=parallelism.intra_op or 1)
 
 
-def _open(name: str, *, parallelism: Parallelism, tags: Sequence[str]) -> Engine:
+def _open(name: str, *, parallelism: Parallelism, tags: Sequence[str], session_config: bytes) -> Engine:
     if name not in ENGINE_NAMES:
         raise StartFailed(f"engine {name!r} is not one of {', '.join(ENGINE_NAMES)}")
     if name != "session":
         from tidemill_serving.engine.c_api import CApiEngine
 
         try:
-            return CApiEngine(parallelism=parallelism, tags=tags)
+            return CApiEngine(parallelism=parallelism, tags=tags, session_config=session_config)
         except ImportError as error:
             if name == "c_api":
                 raise StartFailed(f"the engine c_api does not work with this TensorFlow: {error}") from error
             print(f"engine.fallback engine=session reason={str(error)!r}", file=sys.stderr, flush=True)  # noqa: T201
     from tidemill_serving.engine.session import SessionEngine
 
-    return SessionEngine(parallelism=parallelism, tags=tags)
+    return SessionEngine(parallelism=parallelism, tags=tags, session_config=session_config)

@@ -35,11 +35,13 @@ class Formats:
         tags: Tags of the graph of a SavedModel.
         prefer_tflite: Load the TensorFlow Lite model of a directory that also has a SavedModel.
         tflite_interpreters: Most interpreters of a TensorFlow Lite model; each runs one request at a time.
+        checks_method_names: Serve signatures only by the method that their method name says.
     """
 
     tags: tuple[str, ...] = ("serve",)
     prefer_tflite: bool = False
     tflite_interpreters: int = 1
+    checks_method_names: bool = False
 
     def tflite_file(self, path: Path) -> Path | None:
         """Return the TensorFlow Lite model to load from a directory; None to load its SavedModel."""
@@ -82,6 +84,7 @@ class Signature:
         method_name: e.g. ``tensorflow/serving/predict``.
         traits: Properties of its runs, from the graph.
         json_fault: Why JSON cannot represent its tensors, so that only gRPC serves it; None if JSON can.
+        checks_method: Classify and regress need a signature with their method name.
         output_dtypes: NumPy types of the outputs, precomputed for the check of each run's results.
     """
 
@@ -91,6 +94,7 @@ class Signature:
     outputs: Mapping[str, TensorSpec]
     traits: Traits = NO_TRAITS
     json_fault: str | None = None
+    checks_method: bool = False
     output_dtypes: tuple[np.dtype[Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -44,12 +44,13 @@ class CApiEngine:
 
     name = "c_api"
 
-    def __init__(self, *, parallelism: Parallelism, tags: Sequence[str]) -> None:
+    def __init__(self, *, parallelism: Parallelism, tags: Sequence[str], session_config: bytes = b"") -> None:
         os.environ.setdefault(_OWN_THREADS, "1")  # else the first session would fix the threads inside all operations
         self._wheel = open_wheel()
         self._tags = tags
         self._library = open_c_library()
         self._parallelism = parallelism
+        self._session_config = session_config
         self._tensors = CTensors(self._library, self._wheel)
         self._native, self._calls = _find_native(self._library)
         self._run_options = {
@@ -131,11 +132,10 @@ class CApiEngine:
 
     def _config(self, *, narrow: bool) -> bytes:
         """Return the configuration of a session; a narrow one has no threads inside operations unless some were set."""
-        config = self._wheel.config.ConfigProto(
-            allow_soft_placement=True,
-            inter_op_parallelism_threads=self._parallelism.inter_op,
-            intra_op_parallelism_threads=self._parallelism.intra_op or int(narrow),
-        )
+        config = self._wheel.config.ConfigProto.FromString(self._session_config)
+        config.allow_soft_placement = True
+        config.inter_op_parallelism_threads = self._parallelism.inter_op
+        config.intra_op_parallelism_threads = self._parallelism.intra_op or int(narrow)
         # A thread that waits for work in a loop takes a processor from other requests. Versions before 2.5 cannot stop.
         if hasattr(config.experimental, "disable_thread_spinning"):
             config.experimental.disable_thread_spinning = True

@@ -30,7 +30,7 @@ class SessionEngine:
 
     name = "session"
 
-    def __init__(self, *, parallelism: Parallelism, tags: Sequence[str]) -> None:
+    def __init__(self, *, parallelism: Parallelism, tags: Sequence[str], session_config: bytes = b"") -> None:
         self._tags = tags
         remove_hollow_package()
         try:
@@ -40,6 +40,7 @@ class SessionEngine:
         self._error: type[Exception] = self._tensorflow.errors.OpError
         self._wheel = open_wheel()
         self._parallelism = parallelism
+        self._session_config = session_config
 
     @property
     def description(self) -> str:
@@ -76,11 +77,10 @@ class SessionEngine:
         """
         v1 = self._tensorflow.compat.v1
         meta_graph = read_meta_graph(path, wheel=self._wheel, tags=self._tags)
-        config = v1.ConfigProto(
-            allow_soft_placement=True,
-            inter_op_parallelism_threads=self._parallelism.inter_op,
-            intra_op_parallelism_threads=self._parallelism.intra_op,
-        )
+        config = v1.ConfigProto.FromString(self._session_config)
+        config.allow_soft_placement = True
+        config.inter_op_parallelism_threads = self._parallelism.inter_op
+        config.intra_op_parallelism_threads = self._parallelism.intra_op
         session = v1.Session(graph=v1.Graph(), config=config)
         try:
             with loadable(path, meta_graph, wheel=self._wheel) as directory, session.graph.as_default():

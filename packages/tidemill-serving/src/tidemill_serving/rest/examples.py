@@ -1,8 +1,8 @@
 """The classify and regress methods: convert JSON features to serialized Examples for signatures that parse them.
 
-A signature is accepted by its inputs and outputs instead of its method name, since TensorFlow 2 exports every signature
-with the method name of predict. It needs one string input; for classify the output ``classes`` or ``scores`` or both,
-for regress the output ``outputs``. The answer omits other outputs.
+A signature is accepted by its inputs and outputs, and by its method name only if an option says so, since TensorFlow 2
+exports every signature with the method name of predict. It needs one string input; for classify the output ``classes``
+or ``scores`` or both, for regress the output ``outputs``. The answer omits other outputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,6 +88,10 @@ def check_examples_signature(signature: Signature, *, verb: str) -> None:
     Raises:
         RequestError: INVALID_ARGUMENT or FAILED_PRECONDITION.
     """
+    method = f"tensorflow/serving/{verb}"
+    if signature.checks_method and signature.method_name != method:
+        kind = "regression" if verb == "regress" else "classification"
+        raise invalid(f"Expected {kind} signature method_name to be {method}. Was: {signature.method_name}")
     if len(signature.inputs) != 1:
         raise invalid(
             f"Expected one input Tensor, a string of serialized examples, in the signature {signature.key}; it has"

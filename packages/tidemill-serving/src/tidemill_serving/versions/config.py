@@ -8,7 +8,6 @@ from typing import Any
 
 from tidemill_serving.errors import RequestError, StartFailed, invalid
 from tidemill_serving.messages.definitions import messages
-from tidemill_serving.messages.schema import PACKAGE
 from tidemill_serving.versions.source import open_source
 
 _PLATFORM = "tensorflow"
@@ -87,7 +86,7 @@ def read_config_file(path: Path) -> tuple[ModelConfig, ...]:
 
 
 def read_text_message(path: Path, name: str) -> Any:
-    """Read a file with a message in protobuf's text form.
+    """Read a file with a message of TF Serving in protobuf's text form.
 
     Args:
         name: Type of the message, one of `messages`.
@@ -95,14 +94,23 @@ def read_text_message(path: Path, name: str) -> Any:
     Raises:
         StartFailed: The file cannot be read, or does not contain such a message.
     """
+    return parse_text_file(path, getattr(messages(), name)())
+
+
+def parse_text_file(path: Path, message: Any) -> Any:
+    """Fill a message from a file in protobuf's text form, and return it.
+
+    Raises:
+        StartFailed: The file cannot be read, or does not contain such a message.
+    """
     text_format = importlib.import_module("google.protobuf.text_format")
     try:
-        return text_format.Parse(path.read_text(encoding="utf-8"), getattr(messages(), name)())
+        return text_format.Parse(path.read_text(encoding="utf-8"), message)
     except (OSError, UnicodeDecodeError) as error:
         raise StartFailed(f"cannot read {path}: {error}") from error
     except text_format.ParseError as error:
         # The text of protobuf's own parser, which users look for in TF Serving's log.
-        raise StartFailed(f"{path}: Error parsing text-format {PACKAGE}.{name}: {error}") from error
+        raise StartFailed(f"{path}: Error parsing text-format {message.DESCRIPTOR.full_name}: {error}") from error
 
 
 def read_configs(config: Any) -> tuple[ModelConfig, ...]:
