@@ -1,5 +1,7 @@
 """The command `tensorflow_model_server`, with the ways of starting and waiting that its users rely on."""
 
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,6 +77,34 @@ def test_a_missing_directory_is_named_and_a_signal_ends_the_wait(command: Any, t
     server.launch()
     server.line("model.awaited", f"Could not find base path {tmp_path}/none for servable default")
     assert server.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"), [("half/1", "give the directory above it, {parent}"), ("m", "move it to {path}/1")]
+)
+def test_a_base_path_that_is_a_model_itself_is_told_what_to_do(
+    command: Any, models: Path, tmp_path: Path, name: str, advice: str
+) -> None:
+    path = tmp_path / name
+    shutil.copytree(models / "half_plus/123", path)
+    server = command(f"--model_base_path={path}", OFTEN)
+    server.launch()
+    awaited = server.line("model.awaited", "it holds a model itself, but versions are numbered directories below")
+    assert awaited.endswith(advice.format(parent=path.parent, path=path))
+    assert server.terminate() == 0
+
+
+def test_a_port_that_is_taken_is_named(command: Any, base: Callable[..., Path]) -> None:
+    server = command(f"--model_base_path={base(1)}", "--host=127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server.arguments = (*server.arguments, "--port=0", f"--rest_api_port={port}")
+        server.launch()
+        assert server.wait() == 1
+    assert f"server.failed cannot listen on 127.0.0.1 port {port}: " in server.log[-1]
+    assert "--port" not in server.log[-1]  # which is the port of gRPC in this command
 
 
 def test_a_version_that_does_not_load_ends_the_start(command: Any, base: Callable[..., Path]) -> None:

@@ -69,7 +69,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except (OSError, OverflowError) as error:
         sock.close()
-        raise StartFailed(f"cannot listen on {host} port {port}: {error}; choose another with --port") from error
+        raise StartFailed(f"cannot listen on {host} port {port}: {error}; choose another port") from error
     return sock
 
 

@@ -9,11 +9,12 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tidemill_serving.errors import Code, RequestError, ServingError, StartFailed, failed_precondition, not_found
 from tidemill_serving.loading import Loader
-from tidemill_serving.models import ModelVersion
+from tidemill_serving.models import MODEL_FILES, ModelVersion
 from tidemill_serving.options import ManagedModels
 from tidemill_serving.registry import Registry, Servable, VersionState, VersionStatus
 from tidemill_serving.versions.config import ModelConfig, read_config_file, read_configs
@@ -316,7 +317,7 @@ class ModelManager:
         failures = [f"version {key[1]}: {each.message}" for key, each in self._failures.items() if key[0] == name]
         if failures:
             return "; ".join(failures)
-        return self._unreadable.get(name) or f"No versions of servable {name} found under base path {path}"
+        return self._unreadable.get(name) or f"No versions of servable {name} found under base path {path}{_hint(path)}"
 
     def _is_due(self, name: str, number: int) -> bool:
         failure = self._failures.get((name, number))
@@ -324,3 +325,13 @@ class ModelManager:
 
     def _next_try_s(self) -> float | None:
         return min((each.due_s for each in self._failures.values() if each.due_s is not None), default=None)
+
+
+def _hint(base_path: str) -> str:
+    """Return what to do if a base path is not the directory of versions, but has a model itself."""
+    directory = Path(base_path)
+    if not any((directory / name).is_file() for name in MODEL_FILES):
+        return ""
+    is_version = directory.name.isascii() and directory.name.isdigit()
+    wanted = f"give the directory above it, {directory.parent}" if is_version else f"move it to {directory / '1'}"
+    return f": it holds a model itself, but versions are numbered directories below the base path; {wanted}"
