@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tidemill_serving.engine.wheel import open_wheel
 from tidemill_serving.errors import StartFailed
-from tidemill_serving.versions.config import parse_text_file
+from tidemill_serving.messages.text_files import parse_text_file
 
 
 @dataclass(frozen=True, slots=True)

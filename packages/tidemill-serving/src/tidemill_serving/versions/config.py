@@ -1,6 +1,5 @@
 """The models and versions to serve, from a ModelServerConfig."""
 
-import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from tidemill_serving.errors import RequestError, StartFailed, invalid
 from tidemill_serving.messages.definitions import messages
+from tidemill_serving.messages.text_files import parse_text_file
 from tidemill_serving.versions.source import open_source
 
 _PLATFORM = "tensorflow"
@@ -95,22 +95,6 @@ def read_text_message(path: Path, name: str) -> Any:
         StartFailed: The file cannot be read, or does not contain such a message.
     """
     return parse_text_file(path, getattr(messages(), name)())
-
-
-def parse_text_file(path: Path, message: Any) -> Any:
-    """Fill a message from a file in protobuf's text form, and return it.
-
-    Raises:
-        StartFailed: The file cannot be read, or does not contain such a message.
-    """
-    text_format = importlib.import_module("google.protobuf.text_format")
-    try:
-        return text_format.Parse(path.read_text(encoding="utf-8"), message)
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartFailed(f"cannot read {path}: {error}") from error
-    except text_format.ParseError as error:
-        # The text of protobuf's own parser, which users look for in TF Serving's log.
-        raise StartFailed(f"{path}: Error parsing text-format {message.DESCRIPTOR.full_name}: {error}") from error
 
 
 def read_configs(config: Any) -> tuple[ModelConfig, ...]:
