@@ -211,8 +211,8 @@ sanitize-smp sanitize-horovod sanitize-serving: sanitize-%: $(TF_ENV)/ready ## t
 
 # --- checks and upkeep ----------------------------------------------------------------------------------------
 # What runs inside of jobs on old TensorFlow versions uses nothing that Python 3.7 lacks. Warm processes need 3.10.
-VERMIN := -q --no-tips --violations -t=3.7- --backport typing $(addprefix --exclude ,typing.Protocol fcntl.F_SETPIPE_SZ signal.raise_signal)
-PYTHON_37 := packages/tidemill-pipemode/src $(wildcard packages/tidemill-runtime/src/s*) $(filter-out %/warm %/compiler %/_compiled %/native,$(wildcard \
+VERMIN := -q --no-tips --violations -t=3.7- --backport typing $(addprefix --exclude ,typing.Protocol typing.TypeGuard fcntl.F_SETPIPE_SZ signal.raise_signal)
+PYTHON_37 := packages/tidemill-pipemode/src packages/tidemill-horovod/src $(wildcard packages/tidemill-runtime/src/s*) $(filter-out %/warm %/compiler %/_compiled %/native,$(wildcard \
   packages/tidemill-runtime/src/tidemill_runtime/* packages/tidemill-tensorflow/src/tidemill_tensorflow/*))
 check: .venv/ready ## lint, strict types, import contracts, at most 25 imports and 600 lines in a file
 	$(BIN)/ruff check .

@@ -20,7 +20,8 @@ class NativeLibrary(NamedTuple):
     ops: Any
     """The module of its ops; None if the library is not available."""
     functions: Any
-    """Its exported functions; None if the library is not available."""
+    """Its exported functions; None if the library is not available. A TensorFlow may lack what the ops need: then the
+    library has functions but no ops."""
     source: str
     """`wheel` or `compiled`, or the reason why the library is not available."""
 
@@ -38,5 +39,5 @@ def load_library(sources: NativeSources) -> NativeLibrary:
     except (CompileError, OSError, tf.errors.OpError) as error:
         return NativeLibrary(None, None, str(error))
     if functions[f"tidemill_{sources.name}_registration"]() != 0:
-        return NativeLibrary(None, None, f"TensorFlow {tf.__version__} lacks what {path} needs of its C API")
+        return NativeLibrary(None, functions, f"TensorFlow {tf.__version__} lacks what {path} needs of its C API")
     return NativeLibrary(ops, functions, source)

@@ -22,6 +22,7 @@ hvd.init(process_sets=[[0], hvd.ProcessSet([1])])
 rank, size = hvd.rank(), hvd.size()
 assert size == 2
 shown = [("init", "process_sets")]
+keras_variable = getattr(tf.keras, "Variable", tf.Variable)  # Keras 2 has no variables of its own
 
 
 def mine(*values, dtype=tf.float32):
@@ -223,7 +224,7 @@ def gradient(kind=hvd.DistributedGradientTape, **given):
 
 def step(kind=hvd.DistributedOptimizer, steps=1, variable=None, **given):
     optimizer = kind(tf.keras.optimizers.SGD(1.0), **given)
-    variable = tf.keras.Variable([0.0]) if variable is None else variable
+    variable = keras_variable([0.0]) if variable is None else variable
     for _ in range(steps):
         optimizer.apply_gradients([(tf.constant([4.0 if rank == 0 else -2.0]), variable)])
     return -variable.value.numpy()
@@ -324,7 +325,7 @@ optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), backward_pass
 twin = type(optimizer).from_config(optimizer.get_config())  # with the same options, and sums of its own
 assert twin.get_config() == optimizer.get_config()
 for one in (optimizer, twin, optimizer.from_config(optimizer.get_config())):
-    weight = tf.keras.Variable([0.0])
+    weight = keras_variable([0.0])
     for calls in (1, 2, 3):
         one.apply_gradients([(tf.constant([rank + 1.0]), weight)])
         assert int(one.iterations) == calls  # as in Horovod, also the calls without an update
@@ -332,7 +333,7 @@ for one in (optimizer, twin, optimizer.from_config(optimizer.get_config())):
 same(step(steps=4, backward_passes_per_step=2, average_aggregated_gradients=True), [2])
 for scale in (True, False):
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), scale_local_gradients=scale)
-    local, contained, table, shared_one = (tf.keras.Variable(np.zeros((3, 1), "float32")) for _ in range(4))
+    local, contained, table, shared_one = (keras_variable(np.zeros((3, 1), "float32")) for _ in range(4))
     for one in (local, contained.value, table):
         optimizer.register_local_var(one)
     given = tf.fill([3, 1], rank + 1.0)
@@ -351,7 +352,7 @@ refused(lambda: hvd.DistributedOptimizer(optimizer), "distributed already")
 kinds = []
 plain = tf.IndexedSlices
 optimizer = tf.keras.optimizers.SGD(1.0)
-table = tf.keras.Variable(np.zeros((3, 1), "float32"))
+table = keras_variable(np.zeros((3, 1), "float32"))
 original = type(optimizer).apply
 type(optimizer).apply = lambda self, grads, variables=None: (
     kinds.append(type(grads[0])),

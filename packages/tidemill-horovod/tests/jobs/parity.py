@@ -16,8 +16,8 @@ import horovod.tensorflow.keras as hvd_keras
 hvd.init()
 rank, size = hvd.rank(), hvd.size()
 keras = tf.keras
-IS_LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-assert (keras.__name__.startswith("tf_keras") or "tf_keras" in keras.Model.__module__) == IS_LEGACY
+IS_LEGACY = not hasattr(keras, "Variable")  # Keras 2, also as tf_keras
+assert IS_LEGACY or os.environ.get("TF_USE_LEGACY_KERAS") != "1"
 ROWS, STEPS = 8, 4  # rows of each rank in each step, and number of steps
 RANDOM = np.random.RandomState(7)
 TOKENS = RANDOM.randint(0, 11, (STEPS, size, ROWS, 3))
@@ -131,7 +131,7 @@ def train(x, y, first):
         loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
     tape = hvd.DistributedGradientTape(tape)
     grads = tape.gradient(loss, model.trainable_variables)
-    optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+    optimizer.apply_gradients(zip(grads, model.trainable_variables))  # noqa: B905 - AutoGraph before 2.15 has no strict
     return loss
 
 

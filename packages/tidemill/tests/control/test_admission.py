@@ -227,16 +227,16 @@ REFUSED = {
         "checkpointConfig.localPath",
         "/",
     ),
-    "MPI of a version without it": (
+    "MPI without TensorFlow": (
         with_(
             AlgorithmSpecification={
-                "TrainingImage": "tensorflow-training:1.15.5-cpu-py37",
+                "TrainingImage": "sagemaker-scikit-learn:1.2-1-cpu-py3",
                 "TrainingInputMode": "File",
             },
             HyperParameters={"sagemaker_mpi_enabled": "true"},
         ),
         "sagemaker_mpi_enabled",
-        "from 2.12 on",
+        "use an image of TensorFlow",
     ),
     "data parallelism": (
         with_(HyperParameters={"sagemaker_distributed_dataparallel_enabled": "true"}),

@@ -234,7 +234,8 @@ def test_a_framework_has_its_names():
     framework = Framework("2.15.1", ("3.9",))
     assert (framework.version, framework.environment, framework.number) == ("2.15", "tf-2.15", (2, 15))
     assert framework.has_model_parallelism
-    assert not framework.has_horovod
+    assert framework.has_mpi
+    assert not SCIKIT_LEARN.has_mpi
 
 
 @pytest.mark.parametrize(

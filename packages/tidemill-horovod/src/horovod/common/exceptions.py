@@ -1,5 +1,7 @@
 """`horovod.common.exceptions`: the exceptions that scripts import from Horovod."""
 
+from __future__ import annotations
+
 from horovod.tensorflow.errors import HorovodInternalError
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]

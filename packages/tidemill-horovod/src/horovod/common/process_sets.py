@@ -1,5 +1,7 @@
 """`horovod.common.process_sets`: see `horovod.tensorflow.process_sets`."""
 
+from __future__ import annotations
+
 from horovod.tensorflow.process_sets import (
     ProcessSet,
     add_process_set,

@@ -1,6 +1,7 @@
 """`horovod.common.util`: the functions that scripts import from Horovod."""
 
-import itertools
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -53,7 +54,7 @@ def split_list(items: Sequence[Any], parts: int) -> list[Sequence[Any]]:
     """
     length, longer = divmod(len(items), parts)
     ends = [length * part + min(part, longer) for part in range(parts + 1)]
-    return [items[begin:end] for begin, end in itertools.pairwise(ends)]
+    return [items[begin:end] for begin, end in zip(ends, ends[1:])]
 
 
 def is_iterable(value: object) -> bool:

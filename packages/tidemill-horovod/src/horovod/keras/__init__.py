@@ -1,5 +1,7 @@
 """`import horovod.keras as hvd`: Horovod for scripts with `import keras`."""
 
+from __future__ import annotations
+
 import keras
 
 from horovod.keras import callbacks, elastic

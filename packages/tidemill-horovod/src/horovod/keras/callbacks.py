@@ -1,5 +1,7 @@
 """Callbacks for `Model.fit`: see `horovod.tensorflow.callbacks`."""
 
+from __future__ import annotations
+
 import keras
 
 from horovod.tensorflow.callbacks import callbacks_of

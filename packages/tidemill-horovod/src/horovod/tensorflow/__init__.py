@@ -5,6 +5,8 @@ tape = hvd.DistributedGradientTape(tape)                  # the mean of the grad
 hvd.broadcast_variables(model.variables, root_rank=0)
 """
 
+from __future__ import annotations
+
 from horovod.tensorflow import elastic
 from horovod.tensorflow.communicator import Communicator
 from horovod.tensorflow.compression import Compression

@@ -4,9 +4,11 @@ Two gradients a and b are combined as (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²
 their mean if they are equal. Ranks are combined in pairs, then in pairs of pairs, separately for each tensor.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import CollectiveKind, run
@@ -53,7 +55,7 @@ def _combine_all(values: list[Tensor]) -> Tensor:
     dtype = values[0].dtype
     wide = [tf.cast(value, tf.float64) for value in values]
     while len(wide) > 1:
-        wide = [_combine(first, second) for first, second in zip(wide[::2], wide[1::2], strict=True)]
+        wide = [_combine(first, second) for first, second in zip(wide[::2], wide[1::2])]
     return tf.cast(wide[0], dtype)
 
 

@@ -1,9 +1,11 @@
 """Gradients of several calls, summed on each rank before they are reduced over the ranks."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor, Variable
 from horovod.tensorflow.collectives import scaled
@@ -43,7 +45,7 @@ class Aggregation:
         with tf.control_dependencies(
             [
                 sum_.assign_add(one, read_value=False) if tf.executing_eagerly() else sum_.assign_add(one)
-                for sum_, one in zip(self._sums, dense, strict=True)
+                for sum_, one in zip(self._sums, dense)
                 if sum_ is not None and one is not None
             ]
         ):

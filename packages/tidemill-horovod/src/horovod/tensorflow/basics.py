@@ -1,5 +1,7 @@
 """The class `horovod.common.basics.HorovodBasics`, whose methods are the functions of ranks and builds."""
 
+from __future__ import annotations
+
 from horovod.tensorflow import process, starting, timeline
 from horovod.tensorflow.reductions import Adasum, Average, Max, Min, Product, Sum
 

@@ -1,5 +1,7 @@
 """Callbacks for `Model.fit`, for the callbacks of any Keras: Keras 3 or tf_keras."""
 
+from __future__ import annotations
+
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -7,10 +9,11 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import KerasModel, Logs, Variable
 from horovod.tensorflow.gathers import check_root
+from horovod.tensorflow.objects import values_of
 from horovod.tensorflow.process import rank, size
 from horovod.tensorflow.reductions import allreduce
 from horovod.tensorflow.variables import broadcast_variables, tensorflow_variable
@@ -23,18 +26,19 @@ def callbacks_of(keras: ModuleType) -> tuple[type, ...]:
         keras: The module: `keras`, `tf_keras` or `tf.keras`.
     """
     plain, saving = keras.callbacks.Callback, keras.callbacks.ModelCheckpoint
-    schedule = _bound(LearningRateScheduleCallback, plain)
+    schedule = _bound(LearningRateScheduleCallback, plain, keras)
     return (
-        _bound(BestModelCheckpoint, saving),
-        _bound(BroadcastGlobalVariablesCallback, plain),
+        _bound(BestModelCheckpoint, saving, keras),
+        _bound(BroadcastGlobalVariablesCallback, plain, keras),
         schedule,
-        _bound(LearningRateWarmupCallback, schedule),
-        _bound(MetricAverageCallback, plain),
+        _bound(LearningRateWarmupCallback, schedule, keras),
+        _bound(MetricAverageCallback, plain, keras),
     )
 
 
-def _bound(kind: type, base: type) -> type:
-    return type(kind.__name__, (kind, base), {"__doc__": kind.__doc__, "__module__": kind.__module__})
+def _bound(kind: type, base: type, keras: ModuleType) -> type:
+    members = {"__doc__": kind.__doc__, "__module__": kind.__module__, "_keras": keras}
+    return type(kind.__name__, (kind, base), members)
 
 
 class _Callback:
@@ -42,6 +46,14 @@ class _Callback:
 
     model: KerasModel
     params: dict[str, Any] | None
+    _keras: Any
+
+    def _backend(self) -> Any:
+        """Return the backend of a Keras whose model is a graph of TensorFlow 1; None if it executes eagerly."""
+        if tf.executing_eagerly():
+            return None
+        backend = self._keras.backend
+        return backend if hasattr(backend, "get_session") else tf.compat.v1.keras.backend
 
 
 def _is_number(value: object) -> bool:
@@ -78,6 +90,13 @@ class BroadcastGlobalVariablesCallback(_Callback):
         if self.broadcast_done:
             return
         check_root(self.root_rank)
+        backend = self._backend()
+        if backend is not None:
+            backend.get_session().run(
+                broadcast_variables(self._shared(tf.compat.v1.global_variables()), self.root_rank)
+            )
+            self.broadcast_done = True
+            return
         broadcast_variables(self._shared(self.model.variables), self.root_rank)
         variables = getattr(self.model.optimizer, "variables", [])
         broadcast_variables(self._shared(variables() if callable(variables) else variables), self.root_rank)
@@ -104,8 +123,9 @@ class MetricAverageCallback(_Callback):
         if not logs or size() == 1:
             return
         names = sorted(name for name, value in logs.items() if _is_number(value))
-        means = allreduce(tf.constant([float(logs[name]) for name in names], tf.float64), name="horovod_metrics")
-        logs.update(zip(names, means.numpy().tolist(), strict=True))
+        values = [float(logs[name]) for name in names]
+        (means,) = values_of(lambda: [allreduce(tf.constant(values, tf.float64), name="horovod_metrics")])
+        logs.update(zip(names, means.tolist()))
 
 
 class LearningRateScheduleCallback(_Callback):
@@ -177,7 +197,7 @@ class LearningRateScheduleCallback(_Callback):
         """Restore the momentum after the batch of the change."""
         del batch, logs
         if self.restore_momentum is not None:
-            self.model.optimizer.momentum = self.restore_momentum
+            self._write("momentum", self.restore_momentum)
             self.restore_momentum = None
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
@@ -187,17 +207,36 @@ class LearningRateScheduleCallback(_Callback):
             logs["lr"] = self._rate()
 
     def _rate(self) -> float:
-        return float(np.asarray(self.model.optimizer.learning_rate))
+        return self._read(self._rate_name())
+
+    def _rate_name(self) -> str:
+        return "learning_rate" if hasattr(self.model.optimizer, "learning_rate") else "lr"
+
+    def _read(self, name: str) -> float:
+        value, backend = getattr(self.model.optimizer, name), self._backend()
+        return float(np.asarray(value) if backend is None or not hasattr(value, "assign") else backend.get_value(value))
+
+    def _write(self, name: str, value: float) -> None:
+        optimizer, backend = self.model.optimizer, self._backend()
+        if backend is None or not hasattr(getattr(optimizer, name), "assign"):
+            setattr(optimizer, name, value)
+        else:
+            backend.set_value(getattr(optimizer, name), value)
 
     def _set(self, epoch: float) -> None:
         old, new = self._rate(), self.initial_lr * self.multiplier(epoch)
-        optimizer = self.model.optimizer
-        optimizer.learning_rate = new
-        momentum = getattr(optimizer, "momentum", None)
-        # In a compiled step Keras's momentum is a constant, so a new value would have no effect.
-        if self.momentum_correction and momentum and old > 0 and getattr(self.model, "run_eagerly", False):
+        self._write(self._rate_name(), new)
+        if not self.momentum_correction or not old > 0 or not hasattr(self.model.optimizer, "momentum"):
+            return
+        # Older optimizers of Keras 2 have a variable. A compiled step of others has the number as a constant, so a new
+        # value would have no effect.
+        is_variable = hasattr(self.model.optimizer.momentum, "assign")
+        if not is_variable and not getattr(self.model, "run_eagerly", False):
+            return
+        momentum = self._read("momentum")
+        if momentum:
             self.restore_momentum = momentum
-            optimizer.momentum = float(momentum) * new / old
+            self._write("momentum", momentum * new / old)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
@@ -263,10 +302,16 @@ class BestModelCheckpoint(_Callback):
     ) -> None:
         if filepath is None:
             raise ValueError("BestModelCheckpoint: filepath is None; give the path of the model file")
+        # The package keras before 2.4 has no save_freq: it saves after each epoch.
+        frequency: dict[str, Any] = {} if save_freq == "epoch" else {"save_freq": save_freq}
         super_init: Callable[..., None] = super().__init__  # of Keras's ModelCheckpoint
-        super_init(
-            filepath=filepath, monitor=monitor, verbose=verbose, save_best_only=True, mode=mode, save_freq=save_freq
-        )
+        super_init(filepath=filepath, monitor=monitor, verbose=verbose, save_best_only=True, mode=mode, **frequency)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Save on rank 0; the package keras before 2.4 saves here, without `_save_model`."""
+        parent: Any = super()
+        if rank() == 0 or hasattr(parent, "_save_model"):
+            parent.on_epoch_end(epoch, logs)
 
     def _save_model(self, *args: object, **kwargs: object) -> None:
         if rank() == 0:

@@ -1,12 +1,16 @@
 """The ops that all public functions use: one collective over a list of tensors, in graphs and eagerly.
 
-With the native engine each call is one op of its library. A communicator that only exchanges arrays runs in Python.
-With one process no op is needed.
+With the native engine each call is one op: of its library, or before TensorFlow 2.6 of a Python function. A
+communicator that only exchanges arrays runs in Python. With one process no op is needed.
 """
+
+from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import reduce
 from operator import index
@@ -14,9 +18,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor
+from horovod.tensorflow.engine import CollectiveEngine
 from horovod.tensorflow.errors import horovod_errors
 from horovod.tensorflow.process import communicator, current_engine, rank, size
 
@@ -98,15 +103,39 @@ def run(
         else "\n".join(f"{name}.{place}" for place in range(len(tensors))),
         "members": ",".join(map(str, members)),
     }
-    if is_eager:
-        with horovod_errors():
-            results = engine.collective(**arguments)
-    else:
-        results = engine.collective(**arguments, name=label.replace("\n", "_"))
-        _set_shapes(kind, tensors, results, members)
-        if not in_order:
-            _run_when_ready(results[0].op)
-    return list(results)
+    if not is_eager:
+        arguments["name"] = label.replace("\n", "_")
+    if engine.is_op:
+        results = _add_op(engine, arguments, is_eager)
+        if not is_eager:
+            _set_shapes(kind, tensors, results, members)
+            if not in_order and engine.is_asynchronous:
+                _run_when_ready(results[0].op)
+        return results
+    call = _Call(kind, members, reduction, root, scale)
+    return _run_on_host(engine, arguments, call, is_eager)
+
+
+def occupies_threads() -> bool:
+    """Return whether a collective occupies a thread of TensorFlow while it waits for other ranks.
+
+    If all threads wait in different collectives on different ranks, they wait for ever. So collectives that could run
+    at the same time have to be one, or to follow each other.
+    """
+    engine = current_engine()
+    return engine is not None and not engine.is_asynchronous
+
+
+@contextmanager
+def one_after_the_other(before: Sequence[Any]) -> Generator[None]:
+    """Run ops that are created in this context after others, if collectives occupy threads.
+
+    Args:
+        before: Results of earlier collectives: tensors, `tf.IndexedSlices` and Nones.
+    """
+    waits = [one.op for one in before if one is not None] if occupies_threads() and not tf.executing_eagerly() else []
+    with tf.control_dependencies(waits):
+        yield
 
 
 def scaled(tensor: Tensor, factor: float) -> Tensor:
@@ -166,36 +195,88 @@ def _run_when_ready(op: GraphOperation) -> None:
 def _set_shapes(
     kind: CollectiveKind, tensors: Sequence[Tensor], results: Sequence[Tensor], members: Sequence[int]
 ) -> None:
-    for tensor, result in zip(tensors, results, strict=True):
+    for tensor, result in zip(tensors, results):
         if kind in (CollectiveKind.ALLREDUCE, CollectiveKind.BROADCAST, CollectiveKind.JOIN):
             result.set_shape(tensor.shape)
         elif tensor.shape.rank:
-            rows = tensor.shape[0] if kind is CollectiveKind.REDUCESCATTER else None
-            own = None if rows is None else rows // len(members) + (members.index(rank()) < rows % len(members))
-            result.set_shape([own, *tensor.shape[1:]])
+            rows, *others = tensor.shape.as_list()
+            own = None
+            if kind is CollectiveKind.REDUCESCATTER and rows is not None:
+                own = rows // len(members) + (members.index(rank()) < rows % len(members))
+            result.set_shape([own, *others])
     if kind is CollectiveKind.ALLTOALL:
         results[1].set_shape([len(members)])
 
 
+@dataclass(frozen=True)
+class _Call:
+    """What the gradient of a collective depends on."""
+
+    kind: CollectiveKind
+    members: Sequence[int]
+    reduction: int
+    root: int
+    scale: float
+
+
+def _add_op(engine: CollectiveEngine, arguments: dict[str, Any], is_eager: bool) -> list[Tensor]:
+    if not is_eager:
+        return list(engine.collective(**arguments))
+    with horovod_errors():
+        return list(engine.collective(**arguments))
+
+
+def _run_on_host(engine: CollectiveEngine, arguments: dict[str, Any], call: _Call, is_eager: bool) -> list[Tensor]:
+    """Run a collective that is a Python function: TensorFlow knows no gradient of its op."""
+    members = call.members
+
+    @tf.autograph.experimental.do_not_convert
+    @tf.custom_gradient
+    def with_gradient(*tensors: Tensor) -> tuple[list[Tensor], Callable[..., list[Any]]]:
+        results = _add_op(engine, {**arguments, "tensors": list(tensors)}, is_eager)
+        if not is_eager:
+            _set_shapes(call.kind, tensors, results, members)
+
+        def backward(*upstream: Tensor) -> list[Any]:
+            return _gradients(call, tensors, results, upstream)
+
+        return results, backward
+
+    return list(with_gradient(*arguments["tensors"]))
+
+
 @tf.RegisterGradient("HorovodCollective")
 def _gradient(op: GraphOperation, *upstream: Tensor) -> list[Any]:
-    kind, members = CollectiveKind(op.get_attr("kind")), [int(one) for one in op.get_attr("members").split(b",")]
+    call = _Call(
+        CollectiveKind(op.get_attr("kind")),
+        [int(one) for one in op.get_attr("members").split(b",")],
+        op.get_attr("reduction"),
+        op.get_attr("root"),
+        float(op.get_attr("scale")),
+    )
+    return _gradients(call, op.inputs, op.outputs, upstream)
+
+
+def _gradients(
+    call: _Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor], upstream: Sequence[Tensor]
+) -> list[Any]:
+    kind, members = call.kind, call.members
     if kind is CollectiveKind.ALLREDUCE:
-        if op.get_attr("reduction") != Reduction.SUM:
+        if call.reduction != Reduction.SUM:
             raise LookupError(_NO_GRADIENT)
-        return run(kind, upstream, label="gradient", ranks=members, scale=float(op.get_attr("scale")))
+        return run(kind, upstream, label="gradient", ranks=members, scale=call.scale)
     if kind is CollectiveKind.BROADCAST:
-        return _gradients_of_root(upstream, members, op.get_attr("root"))
+        return _gradients_of_root(upstream, members, call.root)
     if kind is CollectiveKind.ALLGATHER:
-        return [_own_rows(tensor, given, members) for tensor, given in zip(op.inputs, upstream, strict=True)]
+        return [_own_rows(tensor, given, members) for tensor, given in zip(inputs, upstream)]
     if kind is CollectiveKind.REDUCESCATTER:
         # As Horovod defines it, so that a reducescatter and an allgather together have the gradient of an allreduce.
-        factor = float(op.get_attr("scale")) * len(members)
+        factor = call.scale * len(members)
         gathered = run(CollectiveKind.ALLGATHER, upstream, label="gradient", ranks=members)
         return [scaled(tensor, factor) for tensor in gathered]
     if kind is CollectiveKind.ALLTOALL:
-        back, _ = run(kind, [upstream[0], op.outputs[1]], label="gradient", ranks=members)
-        shape = tf.shape(op.inputs[0])
+        back, _ = run(kind, [upstream[0], outputs[1]], label="gradient", ranks=members)
+        shape = tf.shape(inputs[0])
         unsent = tf.zeros(tf.concat([[shape[0] - tf.shape(back)[0]], shape[1:]], 0), back.dtype)
         return [tf.concat([back, unsent], 0), None]
     return [None for _ in upstream]

@@ -1,12 +1,14 @@
 """The interface of a group of processes, and the group of one process."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from horovod.tensorflow._shared.tensorflow_types import Protocol
 
-@runtime_checkable
+
 class Communicator(Protocol):
     """A group of processes that call the same collectives in the same order, from one thread at a time.
 
@@ -58,6 +60,12 @@ class Communicator(Protocol):
 
     def barrier(self) -> None:
         """Return when all members have called this method."""
+
+
+def is_communicator(candidate: object) -> bool:
+    """Return whether an object has the members of a `Communicator`."""
+    members = ("rank", "size", "allreduce", "allgather", "broadcast", "barrier")
+    return all(hasattr(candidate, name) for name in members)
 
 
 class Single:

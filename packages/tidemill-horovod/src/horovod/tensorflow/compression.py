@@ -1,8 +1,10 @@
 """Compression of tensors while they are sent."""
 
+from __future__ import annotations
+
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 

@@ -3,6 +3,8 @@
 The import works, because scripts of Horovod have it beside code that needs no elastic training.
 """
 
+from __future__ import annotations
+
 from typing import NoReturn
 
 __all__ = [

@@ -5,20 +5,37 @@ a tensor is ready on all ranks, the coordinator has all ranks reduce it, togethe
 ranks follow the same order, so no order of ops can deadlock the ranks.
 """
 
+from __future__ import annotations
+
 import atexit
 import ctypes
+import logging
 import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow.compat.v2 as tf
+
 from horovod.tensorflow import mesh
 from horovod.tensorflow._shared.ranks.errors import RanksError, RankSettingError
 from horovod.tensorflow._shared.ranks.meeting import Rendezvous
 from horovod.tensorflow._shared.tensorflow_types import Tensor
+from horovod.tensorflow.host import collective_of
 from horovod.tensorflow.native_library import load_native_library
 
+_LOG = logging.getLogger("horovod")
+_SLOWER = (
+    "horovod: the C API of TensorFlow %s has no kernels, so collectives are Python functions, which copy tensors and "
+    "occupy a thread of TensorFlow each; gradients are sent together after the backward pass. From 2.6 on they are a "
+    "native op"
+)
+_WAITING = (
+    "horovod: the C API of TensorFlow %s has no asynchronous kernels, so each collective occupies a thread of "
+    "TensorFlow while it waits; gradients are sent together after the backward pass. From 2.15 on they are sent during "
+    "the backward pass"
+)
 _TEXT_BYTES = 1024
 _DEFAULT_FUSION_BYTES = 64 << 20
 
@@ -28,7 +45,11 @@ class CollectiveEngine:
     """A started engine."""
 
     collective: Callable[..., Sequence[Tensor]]
-    """The native op."""
+    """The native op, or a function with its arguments."""
+    is_op: bool
+    """Whether it is the native op: then TensorFlow knows its gradient."""
+    is_asynchronous: bool
+    """Whether a collective in a graph occupies no thread of TensorFlow while it waits for other ranks."""
     hosts: tuple[str, ...]
     """By rank, the name of its machine."""
 
@@ -51,7 +72,7 @@ def start_engine(rendezvous: Rendezvous) -> CollectiveEngine:
     made = mesh.connect(
         rendezvous,
         memory_bytes=memory_bytes,
-        problem="" if library.ops is not None else library.source,
+        problem="" if functions is not None else library.source,
         timeout_s=start_timeout_s(),
     )
     problem = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -73,7 +94,14 @@ def start_engine(rendezvous: Rendezvous) -> CollectiveEngine:
         raise RanksError(problem.value.decode(errors="replace"))
     atexit.register(stop_engine)
     ops: Any = library.ops
-    return CollectiveEngine(ops.horovod_collective, made.hosts)
+    if ops is None:
+        engine = CollectiveEngine(collective_of(functions), False, False, made.hosts)
+    else:
+        is_asynchronous = bool(functions.tidemill_horovod_is_asynchronous())
+        engine = CollectiveEngine(ops.horovod_collective, True, is_asynchronous, made.hosts)
+    if rendezvous.rank == 0 and not engine.is_asynchronous:
+        _LOG.warning(_SLOWER if ops is None else _WAITING, tf.__version__)
+    return engine
 
 
 def start_timeout_s() -> float:

@@ -1,5 +1,7 @@
 """Errors of collectives. As in Horovod, `horovod.common.exceptions` provides them too."""
 
+from __future__ import annotations
+
 from collections.abc import Generator
 from contextlib import contextmanager
 

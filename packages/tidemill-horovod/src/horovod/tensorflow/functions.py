@@ -1,5 +1,7 @@
 """`horovod.tensorflow.functions`: the names that scripts import from Horovod's module of functions."""
 
+from __future__ import annotations
+
 from horovod.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from horovod.tensorflow.variables import broadcast_variables
 

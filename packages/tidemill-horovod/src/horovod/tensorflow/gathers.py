@@ -1,8 +1,10 @@
 """Collectives that send tensors unchanged (allgather, alltoall, broadcast), and those that only wait."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor, TensorLike
 from horovod.tensorflow.collectives import CollectiveKind, run

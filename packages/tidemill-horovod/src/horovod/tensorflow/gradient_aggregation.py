@@ -1,5 +1,7 @@
 """`horovod.tensorflow.gradient_aggregation`: Horovod's class for its own optimizers, which is refused by name."""
 
+from __future__ import annotations
+
 __all__ = ["LocalGradientAggregationHelper"]
 
 

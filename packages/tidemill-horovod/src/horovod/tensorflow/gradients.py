@@ -1,9 +1,11 @@
 """The reduction of gradients that tapes and optimizers share."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Gradient
 from horovod.tensorflow.compression import Compressor

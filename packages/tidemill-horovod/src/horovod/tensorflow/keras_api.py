@@ -1,10 +1,12 @@
 """The module that `horovod.keras` and `horovod.tensorflow.keras` share: all names that do not depend on the Keras."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow import gathers, optimizers, process, reductions
 from horovod.tensorflow._shared.tensorflow_types import KerasLayer, KerasModel, Optimizer, Tensor, TensorLike
@@ -146,7 +148,8 @@ def load_model_of(keras: ModuleType) -> Callable[..., KerasModel]:
             The model. Its optimizer is changed in place, as by `DistributedOptimizer`.
         """
         del legacy_opts
-        objects = {one.__name__: one for one in custom_optimizers or []} | dict(custom_objects or {})
+        objects: dict[str, object] = {one.__name__: one for one in custom_optimizers or []}
+        objects.update(custom_objects or {})
         model: KerasModel = keras.models.load_model(filepath, custom_objects=objects or None, **options)
         if getattr(model, "optimizer", None) is not None:
             DistributedOptimizer(model.optimizer, compression=compression)

@@ -1,12 +1,22 @@
-"""Differences between Keras 3 and tf_keras."""
+"""Differences between Keras 3 and Keras 2, which is also named tf_keras."""
+
+from __future__ import annotations
 
 import functools
 import sys
 
 
 def is_keras_3(thing: object) -> bool:
-    """Return whether an object is an instance of a class of Keras 3."""
-    return any(kind.__module__.partition(".")[0] == "keras" for kind in type(thing).__mro__)
+    """Return whether an object is an instance of a class of Keras 3; until TensorFlow 2.15 Keras 2 had its name."""
+    return is_keras_3_class(type(thing))
+
+
+def is_keras_3_class(kind: type) -> bool:
+    """Return whether a class is of Keras 3, or derived from one."""
+    version = getattr(sys.modules.get("keras"), "__version__", "0")
+    return int(version.partition(".")[0]) >= 3 and any(
+        one.__module__.partition(".")[0] == "keras" for one in kind.__mro__
+    )
 
 
 def without_xla() -> None:

@@ -4,8 +4,12 @@ Rank 0 has a control socket to each other rank. Ranks of one machine share memor
 sockets, so no file remains, however the job ends. Ranks of several machines have a data socket for each pair.
 """
 
+from __future__ import annotations
+
+import ctypes
 import os
 import socket
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +19,7 @@ from horovod.tensorflow._shared.ranks.meeting import Rendezvous, meet
 TRANSPORT_VARIABLE = "HOROVOD_TIDEMILL_TRANSPORT"
 """`tcp` makes ranks of one machine use sockets as if they were on several machines. Default: `auto`."""
 _CONTROL, _DATA = "control", "data"
+_CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -76,18 +81,34 @@ def _agreed_transport(transports: set[str]) -> str:
 def _share_memory(sockets: Mapping[tuple[int, str], socket.socket], memory_bytes: int, timeout_s: float) -> int:
     """Send the descriptor of new memory to the other ranks, or receive it from rank 0."""
     if (0, _CONTROL) not in sockets:
-        memory = os.memfd_create("horovod")
+        memory = _memory_file()
         os.ftruncate(memory, memory_bytes)
-        for connection in sockets.values():
-            socket.send_fds(connection, [b"m"], [memory])
+        descriptor = array("i", [memory])
+        for connection in sockets.values():  # socket.send_fds needs Python 3.9
+            connection.sendmsg([b"m"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptor)])
         return memory
     connection = sockets[0, _CONTROL]
     connection.settimeout(timeout_s)
-    _, descriptors, *_ = socket.recv_fds(connection, 1, 1)
+    received = array("i", [-1])
+    _, ancillary, *_ = connection.recvmsg(1, socket.CMSG_SPACE(received.itemsize))
     connection.settimeout(None)
-    if not descriptors:
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            received = array("i", data[: received.itemsize])
+    if received[0] < 0:
         raise EOFError("rank 0 has closed the connection")
-    return descriptors[0]
+    os.set_inheritable(received[0], False)
+    return received[0]
+
+
+def _memory_file() -> int:
+    """Return the descriptor of a new file in memory without a name, as `os.memfd_create` does since Python 3.8."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    memory: int = libc.memfd_create(b"horovod", _CLOSE_ON_EXEC)
+    if memory < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return memory
 
 
 def _detached(sockets: Mapping[tuple[int, str], socket.socket], channel: str, size: int) -> list[int]:

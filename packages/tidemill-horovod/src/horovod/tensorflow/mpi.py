@@ -1,5 +1,7 @@
 """The processes that mpirun started."""
 
+from __future__ import annotations
+
 import importlib
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """`horovod.tensorflow.mpi_ops`: the names that scripts import from Horovod's module of ops."""
 
+from __future__ import annotations
+
 from horovod.tensorflow import process
 from horovod.tensorflow.basics import HorovodBasics
 from horovod.tensorflow.gathers import allgather, alltoall, barrier, broadcast, grouped_allgather, join

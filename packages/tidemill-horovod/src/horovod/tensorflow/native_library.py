@@ -1,5 +1,7 @@
 """The native library: from the installed wheel, or compiled by a checkout."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from pathlib import Path
 

@@ -3,12 +3,14 @@
 Without eager execution, the bytes go through a graph and a session of their own.
 """
 
+from __future__ import annotations
+
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import CollectiveKind, run
@@ -50,7 +52,7 @@ def broadcast_object(
     label = name or "horovod_broadcast_object"
 
     def sent(array: np.ndarray, label: str) -> np.ndarray:
-        (received,) = _arrays(
+        (received,) = values_of(
             lambda: run(CollectiveKind.BROADCAST, [tf.constant(array)], label=label, ranks=ranks, root=root_rank)
         )
         return received
@@ -99,7 +101,7 @@ def allgather_object(
     if current_engine() is None:
         return [_unpacked(one) for one in communicator().allgather(data)]
     label = name or "horovod_allgather_object"
-    joined, sizes = _arrays(
+    joined, sizes = values_of(
         lambda: run(
             CollectiveKind.ALLGATHER, [tf.constant(data), tf.constant([data.size], tf.int64)], label=label, ranks=ranks
         )
@@ -107,8 +109,12 @@ def allgather_object(
     return [_unpacked(part) for part in np.split(joined, np.cumsum(sizes)[:-1])]
 
 
-def _arrays(compute: Callable[[], Sequence[Tensor]]) -> list[np.ndarray]:
-    """Return the values of tensors, eagerly or in a session."""
+def values_of(compute: Callable[[], Sequence[Tensor]]) -> list[np.ndarray]:
+    """Return the values of tensors, eagerly or in a graph and a session of their own.
+
+    Args:
+        compute: Creates the tensors.
+    """
     if tf.executing_eagerly():
         return [tensor.numpy() for tensor in compute()]
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

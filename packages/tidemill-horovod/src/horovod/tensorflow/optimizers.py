@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
-from horovod.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Variable
+from horovod.tensorflow._shared.tensorflow_types import Gradient, Optimizer, Protocol, Tensor, Variable
 from horovod.tensorflow.aggregation import Aggregation
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gradients import GradientReduction, check_reduction
@@ -17,6 +16,8 @@ from horovod.tensorflow.keras_versions import is_keras_3, without_xla
 from horovod.tensorflow.process_sets import ProcessSet
 from horovod.tensorflow.reductions import Average, ReduceOp
 from horovod.tensorflow.variables import tensorflow_variable
+
+_STATE = "_horovod_state"
 
 
 class _DistributedOptimizer(Optimizer, Protocol):
@@ -158,30 +159,37 @@ def distribute(
     if hasattr(optimizer, "_horovod"):
         raise ValueError(f"{function}: optimizer is {optimizer!r}, which is distributed already: leave one call out")
     is_v1 = isinstance(optimizer, tf.compat.v1.train.Optimizer)
-    if is_v1 and passes > 1:
+    if passes > 1 and (is_v1 or not tf.compat.v1.executing_eagerly_outside_functions()):
         raise ValueError(
-            f"{function}: backward_passes_per_step is {passes} with an optimizer of tf.compat.v1.train; allowed is 1, "
-            "or an optimizer of Keras"
+            f"{function}: backward_passes_per_step is {passes} with an optimizer of tf.compat.v1.train, or in a graph "
+            "of TensorFlow 1; allowed is 1, or an optimizer of Keras with eager execution"
         )
-    if not is_v1 and not callable(getattr(optimizer, "apply_gradients", None)):
+    methods: dict[str, Any] = {}
+    if is_v1:
+        methods["compute_gradients"] = _compute_gradients
+    elif is_keras_3(optimizer):
+        methods["apply"] = _apply
+        without_xla()
+    elif callable(getattr(optimizer, "apply_gradients", None)):
+        methods["apply_gradients"] = _apply_gradients
+    elif callable(getattr(optimizer, "get_gradients", None)):
+        methods["get_gradients"] = _get_gradients
+    else:
         raise ValueError(
             f"{function}: optimizer is {optimizer!r}; allowed is an optimizer of Keras, tf_keras or tf.compat.v1.train"
         )
-    if is_v1:
-        methods: dict[str, Any] = {"compute_gradients": _compute_gradients}
-    elif is_keras_3(optimizer):
-        methods = {"apply": _apply}
-        without_xla()
-    else:
-        methods = {"apply_gradients": _apply_gradients}
     methods["register_local_var"] = _register_local_var
     base = type(optimizer)
 
-    def distribution(_self: object) -> Distribution:
+    def distribution(self: object) -> Distribution:
         """Return the state of one optimizer: `from_config` of this class makes others with the same options."""
-        return Distribution(reduction, Aggregation(passes, average=average_passes) if passes > 1 else None, list(local))
+        if _STATE not in self.__dict__:
+            aggregation = Aggregation(passes, average=average_passes) if passes > 1 else None
+            self.__dict__[_STATE] = Distribution(reduction, aggregation, list(local))
+        state: Distribution = self.__dict__[_STATE]
+        return state
 
-    methods |= {"_horovod": cached_property(distribution), "_horovod_base": base, "__module__": base.__module__}
+    methods.update(_horovod=property(distribution), _horovod_base=base, __module__=base.__module__)
     # Saved models store the name and module of the class: with these they load the plain optimizer.
     optimizer.__class__ = type(base.__name__, (base,), methods)
     return optimizer
@@ -218,23 +226,28 @@ def _apply_gradients(
     *args: object,
     **kwargs: object,
 ) -> Variable:
-    """`apply_gradients` of tf_keras."""
+    """`apply_gradients` of Keras 2."""
     pairs = list(grads_and_vars)
     if not pairs:
         return self._horovod_base.apply_gradients(self, pairs, *args, **kwargs)
-    gradients, variables = zip(*pairs, strict=True)
+    gradients, variables = zip(*pairs)
     with tf.init_scope():
         if hasattr(self, "build"):
             self.build(variables)
-        else:  # a legacy optimizer
+        elif hasattr(self, "_create_all_weights"):  # a legacy optimizer; TensorFlow 1.15 creates them in its own call
             self._create_all_weights(variables)
 
     def apply(reduced: list[Gradient | None]) -> Any:
-        given = list(zip(reduced, variables, strict=True))
+        given = list(zip(reduced, variables))
         return self._horovod_base.apply_gradients(self, given, *args, **kwargs)
 
-    self._horovod.apply(gradients, variables, apply, self.iterations)
-    return self.iterations
+    applied = self._horovod.apply(gradients, variables, apply, self.iterations)
+    return self.iterations if applied is None or self._horovod.aggregation is not None else applied
+
+
+def _get_gradients(self: _DistributedOptimizer, loss: Tensor, params: Sequence[Variable]) -> list[Gradient | None]:
+    """`get_gradients` of the package keras before 2.4, whose optimizers only make the ops of a graph."""
+    return self._horovod.reduce(self._horovod_base.get_gradients(self, loss, params), params)
 
 
 def _compute_gradients(
@@ -242,5 +255,5 @@ def _compute_gradients(
 ) -> list[tuple[Gradient | None, Variable]]:
     """`compute_gradients` of `tf.compat.v1.train`."""
     pairs = self._horovod_base.compute_gradients(self, *args, **kwargs)
-    gradients, variables = zip(*pairs, strict=True)
-    return list(zip(self._horovod.reduce(gradients, variables), variables, strict=True))
+    gradients, variables = zip(*pairs)
+    return list(zip(self._horovod.reduce(gradients, variables), variables))

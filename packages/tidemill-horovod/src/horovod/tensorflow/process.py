@@ -1,5 +1,7 @@
 """The position of this process among the ranks: `init`, ranks and sizes."""
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import socket
@@ -8,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
-from horovod.tensorflow import mpi
+from horovod.tensorflow import mpi, pmi
 from horovod.tensorflow._shared.ranks.meeting import Rendezvous
-from horovod.tensorflow.communicator import Communicator, Ranks, Single
+from horovod.tensorflow.communicator import Communicator, Ranks, Single, is_communicator
 from horovod.tensorflow.engine import CollectiveEngine, start_engine, start_timeout_s, stop_engine
-from horovod.tensorflow.rendezvous import find_launched, init_errors, meet_by, meet_by_mpi
+from horovod.tensorflow.rendezvous import find_launched, init_errors, meet_by, meet_by_mpi, meet_by_pmi
 
 __all__ = [
     "ccl_built",
@@ -267,7 +269,7 @@ def gpu_available(ext_base_name: str = "tensorflow", verbose: bool = False) -> b
         True if TensorFlow lists at least one physical GPU.
     """
     del verbose
-    return ext_base_name in ("tensorflow", "horovod.tensorflow") and bool(tf.config.list_physical_devices("GPU"))
+    return ext_base_name in ("tensorflow", "horovod.tensorflow") and bool(_devices("GPU"))
 
 
 def ddl_built() -> bool:
@@ -288,6 +290,11 @@ def ccl_built() -> bool:
     return False
 
 
+def _devices(kind: str) -> Sequence[Any]:
+    config: Any = tf.config if hasattr(tf.config, "list_physical_devices") else tf.config.experimental  # 1.15
+    return config.list_physical_devices(kind)
+
+
 def _current_state() -> _State:
     if _state is None:
         raise ValueError("Horovod has not been initialized: call hvd.init() first (with smp, smp.init() does it)")
@@ -306,7 +313,9 @@ def _require_same(comm: Any) -> None:
 def _start_group(comm: Any) -> _State:
     by_mpi = mpi.is_mpi_communicator(comm) or (mpi.is_under_mpirun() and (comm is None or _is_list(comm)))
     rendezvous: Rendezvous | None = None
-    if by_mpi:
+    if by_mpi and not comm and not mpi_built() and pmi.is_available():  # Python 3.7 has no wheel of mpi4py
+        by_mpi, rendezvous = False, meet_by_pmi()
+    elif by_mpi:
         rendezvous = meet_by_mpi(mpi.find_members(comm))
     elif comm is None:
         rendezvous = find_launched(timeout_s=start_timeout_s())
@@ -328,7 +337,7 @@ def _start_group(comm: Any) -> _State:
 def _group(comm: Any) -> Communicator:
     if comm is None or (_is_list(comm) and list(comm) in ([], [0])):
         return Single()
-    if isinstance(comm, Communicator):
+    if is_communicator(comm):
         return comm
     raise ValueError(
         f"hvd.init: comm is {comm!r}; allowed is None, a list of ranks under mpirun, a communicator of mpi4py, or an "

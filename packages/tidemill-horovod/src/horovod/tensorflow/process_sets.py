@@ -4,10 +4,12 @@ As in Horovod, `size`, `rank` and `included` of a set are None until the set is 
 `hvd.add_process_set`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow.collectives import CollectiveKind, run
 from horovod.tensorflow.process import communicator, is_initialized, rank, size
@@ -190,7 +192,7 @@ def _forget(gone: Sequence[ProcessSet]) -> None:
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """Return the ranks of all registered sets, by id; 0 is the set of all ranks."""
-    return {0: list(global_process_set.ranks)} | {id_: list(one.ranks) for id_, one in _sets.items()}
+    return {0: list(global_process_set.ranks), **{id_: list(one.ranks) for id_, one in _sets.items()}}
 
 
 def members_of(function: str, process_set: ProcessSet | None) -> list[int] | None:

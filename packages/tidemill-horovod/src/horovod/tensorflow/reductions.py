@@ -1,18 +1,30 @@
 """Reductions over the ranks: allreduce and reducescatter, of one tensor or several."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Gradient, IndexedSlices, Tensor, TensorLike
 from horovod.tensorflow.adasum import adasum
-from horovod.tensorflow.collectives import CollectiveKind, Reduction, run, scaled
+from horovod.tensorflow.collectives import (
+    CollectiveKind,
+    Reduction,
+    occupies_threads,
+    one_after_the_other,
+    run,
+    scaled,
+)
 from horovod.tensorflow.compression import Compression, Compressor
 from horovod.tensorflow.gathers import require_rows
 from horovod.tensorflow.process import size
 from horovod.tensorflow.process_sets import ProcessSet, members_of
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 
 class ReduceOp(Enum):
@@ -271,13 +283,19 @@ def reduce_all(
     dense: list[tuple[int, Tensor]] = []
     for place, tensor in enumerate(tensors):
         if isinstance(tensor, tf.IndexedSlices):
-            results[place] = _reduce_slices(tensor, op, prescale * postscale, compression, f"{label}.{place}", ranks)
+            with one_after_the_other(results):
+                results[place] = _reduce_slices(
+                    tensor, op, prescale * postscale, compression, f"{label}.{place}", ranks
+                )
         elif tensor is not None:
             dense.append((place, tf.convert_to_tensor(tensor)))
-    groups = [[one] for one in dense] if separately and not tf.executing_eagerly() else [dense] if dense else []
+    groups = [dense] if dense else []
+    if separately and not tf.executing_eagerly() and not occupies_threads():
+        groups = [[one] for one in dense]
     for group in groups:
-        reduced = _reduce_dense([tensor for _, tensor in group], op, compression, prescale, postscale, label, ranks)
-        for (place, _), result in zip(group, reduced, strict=True):
+        with one_after_the_other(results):
+            reduced = _reduce_dense([tensor for _, tensor in group], op, compression, prescale, postscale, label, ranks)
+        for (place, _), result in zip(group, reduced):
             results[place] = result
     return results
 
@@ -306,7 +324,7 @@ def _reduce_dense(
     label: str,
     ranks: Sequence[int] | None,
 ) -> list[Tensor]:
-    packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in tensors), strict=True)
+    packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in tensors))
     if op is Adasum:
         reduced = [scaled(one, postscale) for one in adasum(packed, label=label, ranks=ranks)]
     else:
@@ -321,7 +339,7 @@ def _reduce_dense(
             reduction=_NATIVE.get(op, Reduction.SUM),
             scale=_divisor(op, ranks) * postscale,
         )
-    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts, strict=True)]
+    return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
 
 def _divisor(op: ReduceOp, ranks: Sequence[int] | None) -> float:
@@ -380,7 +398,7 @@ def _scatter(
     ranks = members_of(function, process_set)
     if not dense:
         return []
-    packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in dense), strict=True)
+    packed, contexts = zip(*(compression.compress(scaled(tensor, prescale)) for tensor in dense))
     own = run(
         CollectiveKind.REDUCESCATTER,
         packed,
@@ -388,7 +406,7 @@ def _scatter(
         ranks=ranks,
         scale=_divisor(op, ranks) * postscale,
     )
-    return [compression.decompress(tensor, context) for tensor, context in zip(own, contexts, strict=True)]
+    return [compression.decompress(tensor, context) for tensor, context in zip(own, contexts)]
 
 
 def _reduce_op(function: str, average: bool | None, op: ReduceOp | None) -> ReduceOp:

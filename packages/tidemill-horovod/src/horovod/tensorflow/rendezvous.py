@@ -1,5 +1,7 @@
 """How ranks find each other: through tidemill's launcher, or through a communicator that they already have."""
 
+from __future__ import annotations
+
 import itertools
 import os
 from collections.abc import Callable, Generator
@@ -8,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from horovod.tensorflow import pmi
 from horovod.tensorflow._shared.ranks.environment import read_rank_info, read_secret
 from horovod.tensorflow._shared.ranks.errors import MissingRanksError, RanksError
 from horovod.tensorflow._shared.ranks.meeting import Rendezvous
@@ -66,6 +69,12 @@ def meet_by(communicator: Communicator) -> Rendezvous:
 def meet_by_mpi(communicator: Any) -> Rendezvous:
     """Return the rendezvous of the members of a communicator of mpi4py; raises like `meet_by`."""
     return _met(communicator.Get_rank(), communicator.Get_size(), communicator.allgather)
+
+
+def meet_by_pmi() -> Rendezvous:
+    """Return the rendezvous of the processes of MPICH's mpirun, through its process manager; raises like `meet_by`."""
+    manager = pmi.process_manager()
+    return _met(manager.rank, manager.size, manager.allgather)
 
 
 def _met(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Rendezvous:

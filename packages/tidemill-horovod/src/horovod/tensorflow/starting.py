@@ -1,5 +1,7 @@
 """`init` and `shutdown`, including the process sets."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,18 +1,22 @@
 """Batch normalization with the mean and variance of the batches of all ranks."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import Tensor
 from horovod.tensorflow.collectives import CollectiveKind, run
+from horovod.tensorflow.keras_versions import is_keras_3_class
 from horovod.tensorflow.process import is_initialized, size
 from horovod.tensorflow.process_sets import ProcessSet, global_process_set, members_of, registered
 
 __all__ = ["SyncBatchNormalization"]
 
 _Base: Any = tf.keras.layers.BatchNormalization
+_IS_KERAS_3 = is_keras_3_class(_Base)
 
 
 class SyncBatchNormalization(_Base):  # type: ignore[misc]
@@ -38,7 +42,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
                 raise ValueError(f"hvd.SyncBatchNormalization: {name} is {kwargs[name]!r}; leave it out")
         for name in ("synchronized", "fused"):
             kwargs.pop(name, None)
-        if not issubclass(_Base, _keras_3_layer()):
+        if not _IS_KERAS_3:
             kwargs["fused"] = False  # the fused op computes the moments of this rank only
         super().__init__(**kwargs)
         self.supports_jit = False
@@ -56,8 +60,8 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
         return config if self.process_set is None else {**config, "process_set": list(self.process_set.ranks)}
 
     def _moments(self, inputs: Tensor, *args: Tensor | None, **kwargs: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The method of Keras 3, which has the mask; in tf_keras the method calls `_calculate_mean_and_var`."""
-        if not self._has_others() or not issubclass(_Base, _keras_3_layer()):
+        """The method of Keras 3, which has the mask; in Keras 2 the method calls `_calculate_mean_and_var`."""
+        if not self._has_others() or not _IS_KERAS_3:
             return super()._moments(inputs, *args, **kwargs)
         mask = args[0] if args else kwargs["mask"]
         return _moments_of_all(inputs, self._reduction_axes, mask, keep_dims=False, ranks=self._ranks())
@@ -65,7 +69,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
     def _calculate_mean_and_var(
         self, inputs: Tensor, reduction_axes: Sequence[int], keep_dims: bool, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The method of tf_keras."""
+        """The method of Keras 2."""
         if not self._has_others():
             return super()._calculate_mean_and_var(inputs, reduction_axes, keep_dims, mask=mask)
         return _moments_of_all(inputs, reduction_axes, mask, keep_dims=keep_dims, ranks=self._ranks())
@@ -79,12 +83,6 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc]
             return False
         ranks = self._ranks()
         return (size() if ranks is None else len(ranks)) > 1
-
-
-def _keras_3_layer() -> type:
-    import keras
-
-    return keras.layers.Layer
 
 
 def _moments_of_all(

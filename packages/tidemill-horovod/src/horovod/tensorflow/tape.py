@@ -1,9 +1,11 @@
 """A gradient tape that reduces gradients over all ranks."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import KerasLayer, Tensor, Variable
 from horovod.tensorflow.compression import Compression, Compressor

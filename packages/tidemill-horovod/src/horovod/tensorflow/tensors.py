@@ -1,6 +1,8 @@
 """Ranks and sizes as int32 tensors, with the values at the time when a graph is traced."""
 
-import tensorflow as tf
+from __future__ import annotations
+
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow import process
 from horovod.tensorflow._shared.tensorflow_types import Tensor

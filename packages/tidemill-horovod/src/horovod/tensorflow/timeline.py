@@ -1,5 +1,7 @@
 """The timeline: a file in Chrome's trace format with the collectives of rank 0, for `chrome://tracing` or Perfetto."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 from pathlib import Path

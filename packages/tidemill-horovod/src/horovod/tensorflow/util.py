@@ -1,9 +1,11 @@
 """`horovod.tensorflow.util`: the names that scripts import from Horovod's module."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 __all__ = ["refs_to_vars", "vars_to_refs"]
 

@@ -1,9 +1,11 @@
 """Broadcasts of variables, which make them equal on all ranks."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 
-import tensorflow as tf
+import tensorflow.compat.v2 as tf
 
 from horovod.tensorflow._shared.tensorflow_types import GraphOperation, Tensor, Variable
 from horovod.tensorflow.collectives import CollectiveKind, run
@@ -119,7 +121,7 @@ def _assign(
     sent = run(
         CollectiveKind.BROADCAST, values, label=name or "horovod_broadcast_variables", ranks=ranks, root=root_rank
     )
-    return [variable.assign(value) for variable, value in zip(held, sent, strict=True)]
+    return [variable.assign(value) for variable, value in zip(held, sent)]
 
 
 def tensorflow_variable(variable: Variable) -> Variable:

@@ -6,7 +6,7 @@ that has it (`tests/versions/conftest.py`).
 
 from dataclasses import dataclass
 
-from tidemill.core.frameworks import FRAMEWORKS, HOROVOD_SINCE, MODEL_PARALLEL_SINCE, MPI_SINCE, Framework
+from tidemill.core.frameworks import FRAMEWORKS, MODEL_PARALLEL_SINCE, Framework
 
 OLDEST = (1, 15)
 COMPILER_SINCE = (2, 21)
@@ -38,8 +38,8 @@ FEATURES = {
     "pipe mode": Feature("`PipeModeDataset`"),
     "s3": Feature("`s3://` in TensorFlow"),
     "estimator": Feature("`tf.estimator`", until=(2, 15)),
-    "mpi": Feature("`mpirun`, `mpi4py`", since=MPI_SINCE),
-    "horovod": Feature("Horovod", since=HOROVOD_SINCE),
+    "mpi": Feature("`mpirun`; `mpi4py` from 2.4 on"),
+    "horovod": Feature("Horovod"),
     "model parallelism": Feature("model parallelism (`smdistributed`)", since=MODEL_PARALLEL_SINCE),
     "compiler": Feature("training compiler", since=COMPILER_SINCE),
 }

@@ -18,12 +18,6 @@ MODEL_PARALLEL_SINCE = (2, 12)
 MODEL_PARALLEL_PYTHON = (3, 10)
 """The oldest Python that `smdistributed.modelparallel.tensorflow` runs on."""
 
-HOROVOD_SINCE = (2, 16)
-"""The oldest version whose environment has `horovod`."""
-
-MPI_SINCE = (2, 12)
-"""The oldest version whose environment has mpirun and `mpi4py`."""
-
 _GPU = "-gpu"
 _TENSORFLOW = "tf"
 _UNMAPPED = "the setting images can select another environment"
@@ -74,14 +68,14 @@ class Framework:
         return int(major), int(minor)
 
     @property
+    def has_mpi(self) -> bool:
+        """Whether its environment has mpirun and `horovod`."""
+        return self.family == _TENSORFLOW
+
+    @property
     def has_model_parallelism(self) -> bool:
         """Whether its environments have `smdistributed`, on a Python that it runs on."""
         return self.family == _TENSORFLOW and self.number >= MODEL_PARALLEL_SINCE
-
-    @property
-    def has_horovod(self) -> bool:
-        """Whether its environment has `horovod`."""
-        return self.family == _TENSORFLOW and self.number >= HOROVOD_SINCE
 
 
 FRAMEWORKS = {

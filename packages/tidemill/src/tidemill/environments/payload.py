@@ -70,8 +70,8 @@ class RuntimeSource:
     def of(self, framework: Framework, python: str) -> "RuntimeSource":
         """Return the part of the payload for the environment of a framework version, with the same identity.
 
-        The runtime and Pipe mode run with all versions. Model parallelism and Horovod need a recent TensorFlow, the S3
-        file system needs TensorFlow 2.6 or later, and the model server needs packages that only the lock of
+        The runtime and Pipe mode run with all versions. Horovod needs TensorFlow, model parallelism a recent one,
+        the S3 file system 2.6 or later, and the model server needs packages that only the lock of
         `DEFAULT_TENSORFLOW` has.
 
         Args:
@@ -81,10 +81,10 @@ class RuntimeSource:
             Fewer wheels or source directories.
         """
         names = set(_EVERYWHERE)
+        if framework.has_mpi:
+            names.add("tidemill-horovod")
         if framework.has_model_parallelism and runs_model_parallelism(python):
             names.add("tidemill-smp")
-        if framework.has_horovod:
-            names.add("tidemill-horovod")
         if framework.family == "tf" and framework.number >= (2, 6):
             names.update(_FROM_2_6)
         if framework.environment == f"tf-{DEFAULT_TENSORFLOW}":

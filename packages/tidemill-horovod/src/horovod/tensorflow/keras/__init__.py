@@ -1,5 +1,7 @@
 """`import horovod.tensorflow.keras as hvd`: Horovod for scripts with `tf.keras`, either Keras 3 or tf_keras."""
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from horovod.tensorflow import keras_api

@@ -26,7 +26,6 @@ from tidemill.control.admission import (
 )
 from tidemill.control.training.synced import synced_directories, synced_uris
 from tidemill.core.compatibility.hyperparameters import LEGACY_MODE, REFUSED_HYPERPARAMETERS, hyperparameter_refusal
-from tidemill.core.frameworks import HOROVOD_SINCE, MPI_SINCE
 from tidemill.core.hyperparameters import decode
 from tidemill.core.images import LEGACY_REPOSITORY, Image, parse_image
 from tidemill.core.legacy_script import legacy_refusal
@@ -169,10 +168,6 @@ def _check_capacity(job: _Job) -> None:
     check_capacity(job.request, capabilities=job.capabilities, instances=job.instances)
 
 
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
 def _check_groups(resources: Mapping[str, Any]) -> None:
     for member in ("InstanceType", "InstanceCount"):
         if member in resources:
@@ -236,12 +231,11 @@ def _check_framework(job: _Job) -> None:
     except ValueError as error:
         image = job.algorithm.get("TrainingImage")
         raise refusal("algorithmSpecification.trainingImage", image, str(error)) from error
-    if job.values.get("sagemaker_mpi_enabled") and framework.number < MPI_SINCE:
+    if job.values.get("sagemaker_mpi_enabled") and not framework.has_mpi:
         raise refusal(
             "hyperParameters.sagemaker_mpi_enabled",
             True,
-            f"the environment of TensorFlow {framework.version} has no MPI; choose a framework_version from"
-            f" {_dotted(MPI_SINCE)} on, and one from {_dotted(HOROVOD_SINCE)} on for Horovod",
+            f"the environment of {framework.title} has no MPI; use an image of TensorFlow",
         )
 
 
