@@ -60,7 +60,7 @@ def announce(environment: Environment) -> None:
         lines.append("Training Compiler set to debug mode")
     os.write(1, "".join(f"{line}\n" for line in lines).encode())
     if importlib.util.find_spec("tidemill_tensorflow") is None:
-        emit("compiler.skipped", reason="the job's TensorFlow is too old for the training compiler: it runs plain")
+        emit("compiler.skipped", reason="the training compiler needs TensorFlow 2.12 or newer: the job runs without it")
 
 
 def _is_true(value: Any) -> bool:

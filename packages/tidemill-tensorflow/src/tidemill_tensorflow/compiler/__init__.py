@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_training"]
 
-MIN_TENSORFLOW = (2, 21)
-"""Oldest supported version: the compiler uses private APIs of traced functions, and is tested with this version."""
+MIN_TENSORFLOW = (2, 12)
+"""Oldest supported version: the compiler uses private APIs of traced functions (`private_api`)."""
 
 _sessions: list[CompilerSession] = []
 
@@ -58,7 +58,7 @@ def compile_training(
 
     Raises:
         ValueError: `max_cost` is negative or no number.
-        RuntimeError: The installed TensorFlow is older than 2.21.
+        RuntimeError: The installed TensorFlow is older than 2.12.
     """
     import atexit
     from pathlib import Path

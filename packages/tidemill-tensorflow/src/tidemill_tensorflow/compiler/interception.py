@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from tensorflow.python.eager import backprop, context, record
-from tensorflow.python.eager.polymorphic_function import concrete_function
+from tensorflow.python.eager import backprop, context
 
 from tidemill_tensorflow.compiler.graphs import loops
+from tidemill_tensorflow.compiler.private_api import ConcreteFunction, is_under_tape, tensors_of
 from tidemill_tensorflow.compiler.variants import jit
 from tidemill_tensorflow.compiler.variants.traced import StepCall
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import tensorflow as tf
-    from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
     from tidemill_tensorflow.compiler.variants.traced import TracedStep
 
@@ -42,27 +41,29 @@ def install(
         restart: Called when the script sets a seed, to restart random ops as TensorFlow does.
         advise: Called with a line for the log that tells how the script could be compiled.
     """
-    original = concrete_function.ConcreteFunction._call_flat
+    original = ConcreteFunction._call_flat
 
     @functools.wraps(original)
     def call_flat(
-        self: ConcreteFunction, tensor_inputs: Sequence[tf.Tensor], captured_inputs: Sequence[tf.Tensor]
+        self: ConcreteFunction,
+        tensor_inputs: Sequence[tf.Tensor],
+        captured_inputs: Sequence[tf.Tensor],
+        *cancellation: object,
+        **named: object,
     ) -> object:
-        if not context.executing_eagerly():
-            return original(self, tensor_inputs, captured_inputs)
-        step = step_of(self)
+        step = step_of(self) if context.executing_eagerly() else None
         if step is None:
-            return original(self, tensor_inputs, captured_inputs)
-        if record.could_possibly_record():
+            return original(self, tensor_inputs, captured_inputs, *cancellation, **named)
+        if is_under_tape():
             # A gradient tape around the call needs the original function, which has a gradient.
             step.reason = step.reason or "it is called under a gradient tape of the script"
-            return original(self, tensor_inputs, captured_inputs)
-        return step.run(StepCall(original, self, tensor_inputs, captured_inputs))
+            return original(self, tensor_inputs, captured_inputs, *cancellation, **named)
+        return step.run(StepCall(original, self, tensors_of(tensor_inputs), captured_inputs))
 
-    concrete_function.ConcreteFunction._call_flat = call_flat
+    ConcreteFunction._call_flat = call_flat
     jit.watch_keras()
     loops.keep_sizes_known()
-    loops.limit_loops_of_tf_keras()
+    loops.limit_loops_of_keras_2()
     _watch_seeds(restart)
     _advise_on_eager_gradients(advise)
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops import handle_data_util
 
 from tidemill_tensorflow.compiler.background import beside_training
+from tidemill_tensorflow.compiler.private_api import runner_of, without_inlining
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,9 +51,9 @@ def build(
         return list(found or ())
 
     part.__name__ = name
-    attributes = None if inline else {"_noinline": True}
     if not xla:
-        return Part(tf.function(part, autograph=False, input_signature=specs, experimental_attributes=attributes))
+        plain = tf.function(part, autograph=False, input_signature=specs)
+        return Part(plain if inline else without_inlining(plain))
     compiled = Part(tf.function(part, autograph=False, input_signature=specs, jit_compile=True))
 
     def call(*arguments: tf.Tensor) -> list[tf.Tensor]:
@@ -75,7 +76,7 @@ class Part:
     def __init__(self, traced: GenericFunction) -> None:
         # TensorFlow removes a function when its Python object is deleted.
         self._kept = (traced, traced.get_concrete_function())
-        self._run = self._kept[1]._inference_function.call_flat
+        self._run = runner_of(self._kept[1])
 
     @property
     def concrete(self) -> ConcreteFunction:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import tensorflow as tf
 from tensorflow.python.ops import while_v2
 
-from tidemill_tensorflow.imports import when_imported
+from tidemill_tensorflow.compiler.private_api import when_keras_2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _SIZES = frozenset({"Shape", "Size", "Rank", "TensorListElementShape", "TensorLi
 
 
 class Backend(Protocol):
-    """The module ``tf_keras.src.backend``."""
+    """The module ``backend`` of Keras 2."""
 
     rnn: Callable[..., object]
     control_flow_util: object
@@ -51,16 +51,18 @@ def keep_sizes_known() -> None:
     graph._create_op_internal = create
 
 
-def limit_loops_of_tf_keras() -> None:
-    """Trace recurrent layers of tf_keras with a maximum number of iterations, whether it is imported now or later.
+def limit_loops_of_keras_2() -> None:
+    """Trace recurrent layers of Keras 2 with a maximum number of iterations, whether it is imported now or later.
 
-    tf_keras passes this number to TensorFlow only if it knows that XLA will compile the layer. The gradient of a loop
+    Keras 2 passes this number to TensorFlow only if it knows that XLA will compile the layer. The gradient of a loop
     without it stores values in lists without a fixed length, which XLA does not support.
     """
-    when_imported("tf_keras.src.backend", _limit_loops)
+    when_keras_2("backend", _limit_loops)
 
 
 def _limit_loops(backend: Backend) -> None:
+    if not hasattr(backend, "control_flow_util"):  # of Keras 3, whose recurrent layers always pass the number
+        return
     original = backend.rnn
     signature = inspect.signature(original)
 

@@ -14,6 +14,7 @@ import time
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol, SupportsInt, TypeVar
 
+from tidemill_tensorflow.compiler.private_api import KERAS_2, when_keras_2
 from tidemill_tensorflow.compiler.several import job
 from tidemill_tensorflow.compiler.variants import jit
 from tidemill_tensorflow.compiler.variants.shapes import AT_ONCE, MAX_STEP_S
@@ -35,8 +36,9 @@ COUNT = 8
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _OWN = ("ProgbarLogger", "History")
 """Keras callbacks that only show or store logs, so that fewer calls do not change their result."""
-_CALLBACKS = ("keras.src.callbacks.callback", "tf_keras.src.callbacks")
-"""Modules of the base class of callbacks, in Keras 3 and in tf_keras."""
+_CALLBACKS = ("keras.src.callbacks.callback", *(f"{package}.callbacks" for package in KERAS_2))
+"""Modules of the base class of callbacks, in Keras 3 and in Keras 2."""
+_OF_KERAS = tuple(f"{package}.callbacks" for package in KERAS_2)
 _FRAMES = 4
 _Steps = TypeVar("_Steps")
 
@@ -49,7 +51,7 @@ class EpochIterator(Protocol):
 
 
 class DataHandler(Protocol):
-    """tf_keras's iterator over the batches of an epoch."""
+    """Keras 2's iterator over the batches of an epoch."""
 
     inferred_steps: int | None
     _steps_per_execution: tf.Variable
@@ -79,9 +81,9 @@ class KerasBatches:
         self._stored: str | None = None
 
     def watch(self) -> None:
-        """Patch the loop over the batches of an epoch in Keras 3 and in tf_keras, now or right after the import."""
+        """Patch the loop over the batches of an epoch in Keras 3 and in Keras 2, now or right after the import."""
         when_imported("keras.src.backend.tensorflow.trainer", self._patch)
-        when_imported("tf_keras.src.engine.data_adapter", self._patch_tf_keras)
+        when_keras_2("engine.data_adapter", self._patch_keras_2)
 
     def runs_wanted(self, grouping: Grouping) -> int:
         """Return how many runs this call of a step of `fit` must do, and remember the step."""
@@ -108,7 +110,7 @@ class KerasBatches:
 
         module.TFEpochIterator._enumerate_iterator = enumerate_iterator
 
-    def _patch_tf_keras(self, module: ModuleType) -> None:
+    def _patch_keras_2(self, module: ModuleType) -> None:
         original = module.DataHandler.steps
 
         def merged(data_handler: DataHandler, group: list[int]) -> int:
@@ -234,9 +236,7 @@ def _looks_at_batches(callback: object) -> bool:
     """Return whether a callback has batch hooks. Keras's own callbacks for whole epochs do not count."""
     kind = type(callback)
     is_of_epochs = getattr(callback, "save_freq", getattr(callback, "_save_freq", None)) == "epoch"
-    if kind.__module__.startswith(("keras.src.callbacks.", "tf_keras.src.callbacks")) and (
-        kind.__name__ in _OWN or is_of_epochs
-    ):
+    if kind.__module__.startswith(_OF_KERAS) and (kind.__name__ in _OWN or is_of_epochs):
         return False
     base = next((each for each in kind.__mro__ if each.__name__ == "Callback" and each.__module__ in _CALLBACKS), None)
     return (

@@ -8,13 +8,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from tidemill_tensorflow.compiler.graphs.flat_graphs import KERAS_STEP
+from tidemill_tensorflow.compiler.private_api import when_keras_2
 from tidemill_tensorflow.imports import when_imported
 
 if TYPE_CHECKING:
     from tensorflow.python.eager.polymorphic_function.concrete_function import ConcreteFunction
 
 _ATTRIBUTE = "_XlaMustCompile"
-_KERAS_TRAINERS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
 _GIVEN = "_tidemill_jit_compile"
 _GIVEN_STEPS = "_tidemill_steps_per_execution"
 
@@ -49,9 +49,9 @@ def has_chosen_steps(model: object) -> bool:
 
 
 def watch_keras() -> None:
-    """Record the arguments of ``Model.compile`` in Keras 3 and tf_keras, whether imported now or later."""
-    for name, trainer in _KERAS_TRAINERS.items():
-        when_imported(name, lambda module, trainer=trainer: _note_choices(getattr(module, trainer)))
+    """Record the arguments of ``Model.compile`` in Keras 3 and Keras 2, whether imported now or later."""
+    when_imported("keras.src.trainers.trainer", lambda module: _note_choices(module.Trainer))
+    when_keras_2("engine.training", lambda module: _note_choices(module.Model))
 
 
 def _given_to_keras() -> bool:

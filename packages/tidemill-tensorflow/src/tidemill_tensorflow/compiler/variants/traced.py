@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from tidemill_tensorflow.compiler.private_api import packer_of
 from tidemill_tensorflow.compiler.variants.payback import Account
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class TracedStep(ABC):
         self.begins_with_xla = begins_with_xla
         self.at_once: Trial | None = None
         self._clock = session.ledger.clock
-        self._pack = concrete.function_type.pack_output
+        self._pack = packer_of(concrete)
 
     @property
     @abstractmethod

@@ -68,8 +68,8 @@ HYPERPARAMETERS: Mapping[str, Row] = {
         "belongs to `sagemaker_distributed_dataparallel_enabled`, and has no effect without it"
     ),
     "sagemaker_training_compiler_enabled": Honored(
-        "training steps are compiled by XLA if measurements show that it is faster; a TensorFlow older than 2.21 runs"
-        " plain, with a line in the log"
+        "training steps are compiled by XLA if measurements show that it is faster, on TensorFlow 2.12 (which runs 2.9"
+        " to 2.11) and newer; an older one runs plain, with a line in the log"
     ),
     "sagemaker_training_compiler_debug_mode": Honored("writes XLA's dumps to `output/data/compiler/hlo`"),
     "sagemaker_training_compiler_max_cost": Honored(
