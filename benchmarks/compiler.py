@@ -17,6 +17,10 @@ loaded. ``cold`` starts without a stored decision, ``warm`` with the decision of
 ``warm`` are means of two starts. ``allowed`` is plain's time plus the cold run's additional CPU seconds divided by the
 number of cores. These runs compile at once (``max_cost`` is infinite), so that they decide within the first steps.
 
+``--brief`` instead trains `MODEL ...` in the ways ``plain`` and ``ours`` alone, in one process each, with the compiler
+until it has decided and then in blocks of half a second. It also runs with Keras 2, as in the environments of
+TensorFlow 2.12 and 2.15: about half a minute per model.
+
 ``--short`` instead compares short and varied trainings (`compiler_short.py`), each as a process of its own, from its
 start to its end, with the compiler as it is by default. The ratios ours / plain of paired processes follow each other
 in alternating order. The goal for wall and CPU time: a lower end of the 95 % interval of at most 1.05.
@@ -86,6 +90,7 @@ class Way:
     """
 
     def __init__(self, name: str, run: Callable[[int], None]) -> None:
+        self.name = name
         self._run = run
         self._is_auto = name == "auto"
 
@@ -105,10 +110,9 @@ class Way:
 
 def way_of(model: str, name: str) -> Way:
     """Build a model, and return a way of training it."""
-    import keras
     import tensorflow as tf
 
-    from compiler_models import MODELS, gan_step
+    from compiler_models import MODELS, gan_step, keras
 
     jit: Any = {"jit": True, "ours": None}.get(name, False)
     build = MODELS[model]
@@ -294,6 +298,32 @@ def row(found: dict[str, Any]) -> tuple[str, float]:
     return f"| {' | '.join(cells)} |", 1 / statistics.median(paired(walls["ours"], walls["plain"]))
 
 
+def measure_brief(model: str, rounds: int) -> str:
+    """Measure plain steps and those of the compiler in this process, and return a row of the table."""
+    with tempfile.TemporaryDirectory() as cache:
+        prepare(cache)
+        plain, ours = way_of(model, "plain"), way_of(model, "ours")
+        for way in (plain, ours):
+            start(way, decides=way is ours)
+            way.steps(FIRST_STEPS)
+        number = max(1, round(0.5 * BLOCK_S / per_step(plain.steps(CALIBRATION_STEPS), CALIBRATION_STEPS).wall_s))
+        blocks: dict[str, list[Used]] = {"plain": [], "ours": []}
+        for turn in range(rounds):
+            for way in (plain, ours) if turn % 2 else (ours, plain):
+                blocks[way.name].append(per_step(way.steps(number), number))
+        found = decisions()[-1]
+    wall = paired([used.wall_s for used in blocks["ours"]], [used.wall_s for used in blocks["plain"]])
+    cpu = paired([used.cpu_s for used in blocks["ours"]], [used.cpu_s for used in blocks["plain"]])
+    low, high = interval(wall)
+    step_ms = 1e3 * statistics.median(used.wall_s for used in blocks["plain"])
+    import tensorflow as tf
+
+    return (
+        f"| {tf.__version__} | {model} | {step_ms:.1f} | {statistics.median(wall):.2f} [{low:.2f}, {high:.2f}]"
+        f" | {statistics.median(cpu):.2f} | {found} |"
+    )
+
+
 def measure_short(name: str, rounds: int) -> dict[str, list[Used]]:
     """Run a short training plain and with the compiler, in turn; return the times of the processes by way."""
     found: dict[str, list[Used]] = {"plain": [], "ours": []}
@@ -356,6 +386,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print what was measured, and measure nothing")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"number of timed rounds; default: {ROUNDS}")
     parser.add_argument("--short", action="store_true", help="compare short trainings, from start to end")
+    parser.add_argument("--brief", action="store_true", help="compare plain and ours alone, after the decision")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--start", choices=STARTS, help=argparse.SUPPRESS)
     parser.add_argument("--cache", help=argparse.SUPPRESS)
@@ -368,6 +399,10 @@ def main() -> None:
         return
     if arguments.one:
         print(json.dumps(measure(arguments.one, arguments.rounds)))
+        return
+    if arguments.brief:
+        for name in arguments.models or NAMES:
+            print(measure_brief(name, arguments.rounds), flush=True)
         return
     if arguments.short:
         from compiler_short import SHORT

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 __all__ = ["MODELS", "Problem", "gan_step"]
 
+if keras.__version__.startswith("2."):
+    keras = tf.keras  # the package of Keras 2 itself has the optimizers of TensorFlow 1
 layers = keras.layers
 BATCHES = 8
 
@@ -166,9 +168,9 @@ def gan_step(jit_compile: bool | None) -> Callable[[], Any]:
             judge_loss = loss_function(tf.ones_like(of_real), of_real) + loss_function(
                 tf.zeros_like(of_drawn), of_drawn
             )
-        for optimizer, loss, model in zip(optimizers, (make_loss, judge_loss), (make, judge), strict=True):
+        for optimizer, loss, model in zip(optimizers, (make_loss, judge_loss), (make, judge)):  # noqa: B905
             gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905 - AutoGraph of 2.12 refuses it
         return make_loss, judge_loss
 
     generator = np.random.default_rng(0)

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from tidemill.core.features import versions_with
 from tidemill.core.frameworks import FRAMEWORKS
 
 SCRIPT = Path(__file__).with_name("compiled_training.py")
 ENABLED = "sagemaker_training_compiler_enabled"
 COMPILER = {ENABLED: "true", "sagemaker_training_compiler_max_cost": '"inf"'}
 FEW = "fit,loop"
-COMPILED = [version for version in FRAMEWORKS if FRAMEWORKS[version].number >= (2, 12)]
+COMPILED = versions_with("compiler")
 NOTICE = "the training compiler needs TensorFlow 2.12 or newer"
 
 
@@ -41,8 +42,9 @@ def alone(python: Path, forms: str) -> dict[str, Any]:
     return found(done.stdout.splitlines())
 
 
+@pytest.mark.feature("compiler")
 @pytest.mark.parametrize(
-    ("requested", "runs", "variant", "forms"),
+    ("requested", "version", "variant", "forms"),
     [
         ("2.15", "2.15", "xla", FEW),
         *(pytest.param(version, version, "xla", "", marks=pytest.mark.matrix) for version in COMPILED),
@@ -50,8 +52,8 @@ def alone(python: Path, forms: str) -> dict[str, Any]:
         *(pytest.param(old, "2.12", "xla", FEW, marks=pytest.mark.matrix) for old in ("2.9", "2.10", "2.11")),
     ],
 )
-def test_compiled_jobs_train_as_tensorflow_alone_does(jobs, build_environment, requested, runs, variant, forms):
-    environment = build_environment(runs)
+def test_compiled_jobs_train_as_tensorflow_alone_does(jobs, build_environment, requested, version, variant, forms):
+    environment = build_environment(version)
     job = jobs.run(
         SCRIPT.read_text(), HyperParameters={**COMPILER, "variant": variant, "forms": forms}, **image(requested)
     )
@@ -59,7 +61,7 @@ def test_compiled_jobs_train_as_tensorflow_alone_does(jobs, build_environment, r
     assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
     assert "Found configuration for Training Compiler" in lines
     compiled, plain = found(lines), alone(environment.python, forms)
-    assert compiled["tensorflow"] == plain["tensorflow"] == FRAMEWORKS[runs].release
+    assert compiled["tensorflow"] == plain["tensorflow"] == FRAMEWORKS[version].release
     for name, expected in plain["forms"].items():
         result = compiled["forms"][name]
         for part in ("losses", "weights"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tidemill.core.frameworks import FRAMEWORKS, MODEL_PARALLEL_SINCE, Framework
 
 OLDEST = (1, 15)
-COMPILER_SINCE = (2, 21)
+COMPILER_SINCE = (2, 12)
 """The oldest version whose training steps the compiler compiles; older ones train plainly, with a notice."""
 
 
