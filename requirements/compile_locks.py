@@ -22,6 +22,8 @@ ARM_WHEELS_SINCE = (2, 12)
 COMPILE = ("pip", "compile", "--quiet", "--universal", "--generate-hashes", "--no-header", "--upgrade")
 TOOLS = {
     "aws-cli": LOCKS / "aws-cli.txt",
+    "virtualenv": LOCKS / "virtualenv.txt",
+    "tf-1.15-py27": LOCKS / "tf-1.15-py27.txt",
     **{
         file.stem: file
         for file in sorted(HERE.glob("*.txt"))
@@ -30,7 +32,7 @@ TOOLS = {
 }
 """Lock by name, of what is no environment of jobs. The releases that benchmarks compare with stay."""
 
-PYTHONS = {"sdk-v1": "3.7"}
+PYTHONS = {"sdk-v1": "3.7", "tf-1.15-py27": "3.7"}
 """Python of a lock of tools, if it is not that of the stack."""
 
 
@@ -78,6 +80,8 @@ def compile_tools(name: str) -> None:
     # tf_keras and tensorflow-serving-api ask for tensorflow, which must not lie beside tensorflow-cpu: the Makefile
     # installs the rest without their dependencies.
     without = ("--no-emit-package", "tensorflow") if name.endswith("-test") else ()
+    if name.endswith("-py27"):
+        without = ("--no-deps",)  # uv would take what Python 3 needs
     source, output = f"requirements/{name}.in", str(TOOLS[name].relative_to(HERE.parent))
     python = PYTHONS.get(name, "3.11")
     command = [find_uv(), *COMPILE, "--python-version", python, *without, source, "-o", output]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill_runtime.compiler import compiler_variables
@@ -86,7 +87,10 @@ def script_variables(environment: Environment, container: Mapping[str, str], *, 
         variables.update(old_s3_client_variables(container))
     for name, value in SCRIPT_DEFAULTS.items():
         variables.setdefault(name, value)
-    variables["PYTHONPATH"] = _joined([str(environment.layout.code), container.get("PYTHONPATH", "")])
+    # Behind the modules of the script: a module for each that Python 2 cannot import from the runtime's environment.
+    for_python_2 = [str(Path(__file__).with_name("for_python_2"))] if _is_python_2(prefixes) else []
+    paths = [str(environment.layout.code), container.get("PYTHONPATH", ""), *for_python_2]
+    variables["PYTHONPATH"] = _joined(paths)
     variables["PATH"] = _joined([*(f"{prefix}/bin" for prefix in prefixes), container.get("PATH", os.defpath)])
     variables["TIDEMILL_REPORTS"] = str(environment.layout.reports)
     variables.setdefault("TIDEMILL_TENSORFLOW", "1")
@@ -187,6 +191,11 @@ def _training_env(environment: Environment) -> dict[str, Any]:
         "topology": environment.resource_config.get("topology", []),
         "user_entry_point": environment.entry_point,
     }
+
+
+def _is_python_2(prefixes: list[str]) -> bool:
+    """Return whether the first environment, the script's own, is one of Python 2."""
+    return any(Path(prefix, "lib", "python2.7").is_dir() for prefix in prefixes[:1])
 
 
 def _joined(paths: list[str]) -> str:

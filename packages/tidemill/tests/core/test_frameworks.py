@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tidemill.core.frameworks import (
     ENVIRONMENTS,
     FRAMEWORKS,
+    PYTHON_2_RELEASE,
     SCIKIT_LEARN,
     Framework,
     Frameworks,
@@ -98,13 +99,23 @@ def test_versions_without_an_environment_run_on_the_nearest(version, python, run
     [
         ("2.15.0", "py37", "does not run on Python 3.7; it runs on py39, py310, py311, or py3 for any"),
         ("1.15.5", "py311", "does not run on Python 3.11; it runs on py37, or py3 for any"),
-        ("1.15.5", "py2", "there is no Python 2 to run on; port the script; TensorFlow 1.15 runs on py37"),
-        ("2.21.0", "py27", "there is no Python 2 to run on"),
+        ("1.15.5", "py26", "there is no Python 2 for TensorFlow 1.15; ask for framework_version '1.15' with py27"),
+        ("2.1.0", "py2", "there is no Python 2 for TensorFlow 2.4; ask for framework_version '1.15' with py27"),
+        ("2.21.0", "py27", "there is no Python 2 for TensorFlow 2.21"),
     ],
 )
 def test_an_impossible_python_is_refused(version, python, text):
     with pytest.raises(ValueError, match=text):
         select(image(version, python))
+
+
+@pytest.mark.parametrize(("version", "python"), [("1.15.5", "py2"), ("1.12.0", "py27"), (None, "py2")])
+def test_scripts_for_python_2_run_on_it(version, python):
+    found = select(image(version, python))
+    assert (found.framework.version, found.python) == ("1.15", "2.7")
+    assert "the last release of TensorFlow 1.15 for it (1.15.0)" in found.notices[-1]
+    with pytest.raises(ValueError, match="model parallelism needs Python 3"):
+        select(image(version, python), model_parallel=True)
 
 
 def test_differences_from_the_request_are_reported():
@@ -220,7 +231,9 @@ def test_the_setting_images_maps_names_to_environments():
 
 def test_each_version_of_the_list_has_a_lock_of_its_release_and_there_is_no_other_lock():
     locks = Path(builder.__file__).parent / "locks"
-    assert {path.stem for path in locks.iterdir()} == {*ENVIRONMENTS, "aws-cli"}
+    scripts = {"tf-1.15-py27": f"tensorflow=={PYTHON_2_RELEASE} "}
+    assert {path.stem for path in locks.iterdir()} == {*ENVIRONMENTS, *scripts, "aws-cli", "virtualenv"}
+    assert all(f"\n{pin}" in (locks / f"{name}.txt").read_text() for name, pin in scripts.items())
     for name, framework in ENVIRONMENTS.items():
         lines = (locks / f"{name}.txt").read_text().splitlines()
         packages = ("scikit-learn==",) if framework is SCIKIT_LEARN else ("tensorflow==", "tensorflow-cpu==")

@@ -132,7 +132,7 @@ def test_an_unknown_argument_is_refused_with_the_nearest_name(script: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"py_version": "py2"}, "there is no Python 2"),
+        ({"py_version": "py4"}, "is not a version; expected 'py3'"),
         ({"script_mode": False}, "legacy mode"),
         ({"instance_count": 0}, "instance_count=0"),
         ({"instance_groups": [InstanceGroup("a", "local", 1)], "instance_count": 1}, "exclude each other"),

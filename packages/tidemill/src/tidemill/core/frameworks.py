@@ -18,6 +18,9 @@ MODEL_PARALLEL_SINCE = (2, 12)
 MODEL_PARALLEL_PYTHON = (3, 10)
 """The oldest Python that `smdistributed.modelparallel.tensorflow` runs on."""
 
+PYTHON_2_RELEASE = "1.15.0"
+"""The release of TensorFlow in the packages for Python 2.7; none was published later for 1.15."""
+
 _GPU = "-gpu"
 _TENSORFLOW = "tf"
 _UNMAPPED = "the setting images can select another environment"
@@ -37,6 +40,8 @@ class Framework:
         has_gpu_build: Whether it also has an environment with CUDA.
         title: Name of the framework, for messages.
         family: First part of the name of its environment.
+        script_pythons: Pythons on which only the script runs, with packages of its own; the runtime runs on one of
+            ``pythons``.
     """
 
     release: str
@@ -45,6 +50,7 @@ class Framework:
     has_gpu_build: bool = False
     title: str = "TensorFlow"
     family: str = _TENSORFLOW
+    script_pythons: tuple[str, ...] = ()
 
     @property
     def version(self) -> str:
@@ -91,7 +97,7 @@ FRAMEWORKS = {
         Framework("2.12.1", ("3.9", "3.10", "3.11"), ("3.8",)),
         Framework("2.6.5", ("3.7", "3.8", "3.9"), ("3.6",)),
         Framework("2.4.4", ("3.7", "3.8"), ("3.6",)),
-        Framework("1.15.5", ("3.7",), ("3.5", "3.6")),
+        Framework("1.15.5", ("3.7",), ("3.5", "3.6"), script_pythons=("2.7",)),
     )
 }
 """By ``major.minor``, newest first."""
@@ -123,7 +129,8 @@ class Selection:
 
     Attributes:
         framework: The TensorFlow version.
-        python: The requested Python, e.g. ``3.10``; None allows any of ``framework.pythons``.
+        python: The requested Python, e.g. ``3.10``; None allows any of ``framework.pythons``. One of
+            ``framework.script_pythons`` is for the script alone.
         notices: Lines for the job's log, one for each difference from the request.
         uses_gpus: Whether it is the environment for GPUs.
     """
@@ -290,6 +297,8 @@ def select(image: Image, *, model_parallel: bool = False, gpus: int = 0) -> Sele
     python, notice = _python(framework, image.py_version, strict=exact)
     if notice:
         notices.append(notice)
+    if model_parallel and python in framework.script_pythons:
+        raise ValueError(f"{image.py_version}: model parallelism needs Python 3; port the script, and ask for py3")
     if model_parallel and not framework.has_model_parallelism:
         *_, oldest = (each for each in FRAMEWORKS.values() if each.has_model_parallelism)
         notices = [
@@ -356,6 +365,8 @@ def _covers(asked: str, release: str) -> bool:
 def _nearest(version: str | None, py_version: str | None) -> Framework:
     number = None if version is None else _number(version)
     if number is None:
+        if _is_python_2(py_version):
+            return next(each for each in FRAMEWORKS.values() if each.script_pythons)
         fitting = [each for each in FRAMEWORKS.values() if py_version in [_py_version(one) for one in each.pythons]]
         default = FRAMEWORKS[DEFAULT_TENSORFLOW]
         return fitting[0] if fitting and default not in fitting else default
@@ -365,6 +376,11 @@ def _nearest(version: str | None, py_version: str | None) -> Framework:
     if newer:
         return newer[0]
     return older[-1] if older else known[0]
+
+
+def _is_python_2(py_version: str | None) -> bool:
+    match = _PYTHON.fullmatch(py_version or "")
+    return match is not None and match[1] == "2"
 
 
 def _py_version(python: str) -> str:
@@ -380,13 +396,16 @@ def _python(framework: Framework, py_version: str | None, *, strict: bool) -> tu
         strict: Whether to refuse an impossible Python instead of choosing another.
 
     Raises:
-        ValueError: It is Python 2; or ``strict``, and the version does not support it.
+        ValueError: It is Python 2, and the version has none; or ``strict``, and the version does not support it.
     """
     match = _PYTHON.fullmatch(py_version or "py3")
     allowed = ", ".join(map(_py_version, framework.pythons))
-    if match is None or match[1] == "2":
-        why = "there is no Python 2 to run on; port the script" if match else "it is not a Python"
-        raise ValueError(f"{py_version}: {why}; TensorFlow {framework.version} runs on {allowed}, or py3 for any")
+    if match is None:
+        raise ValueError(
+            f"{py_version}: it is not a Python; TensorFlow {framework.version} runs on {allowed}, or py3 for any"
+        )
+    if match[1] == "2":
+        return _python_2(framework, py_version)
     if not match[2]:
         return None, None
     python = f"{match[1]}.{match[2]}"
@@ -400,3 +419,23 @@ def _python(framework: Framework, py_version: str | None, *, strict: bool) -> tu
             f"TensorFlow {framework.version} does not run on Python {python}; it runs on {allowed}, or py3 for any"
         )
     return None, f"TensorFlow {framework.release} does not run on Python {python}; running on another one"
+
+
+def _python_2(framework: Framework, py_version: str | None) -> tuple[str, str]:
+    """Return the Python 2 of a version, and a notice about its release.
+
+    Raises:
+        ValueError: The version has none.
+    """
+    found = [each for each in framework.script_pythons if py_version in ("py2", _py_version(each))]
+    if not found:
+        having = ", ".join(each.version for each in FRAMEWORKS.values() if each.script_pythons)
+        allowed = ", ".join(map(_py_version, framework.pythons))
+        raise ValueError(
+            f"{py_version}: there is no Python 2 for TensorFlow {framework.version}; ask for framework_version"
+            f" {having!r} with py27, or port the script: this version runs on {allowed}, or py3 for any"
+        )
+    return found[0], (
+        f"the script runs on Python {found[0]}, with the last release of TensorFlow {framework.version} for it"
+        f" ({PYTHON_2_RELEASE})"
+    )

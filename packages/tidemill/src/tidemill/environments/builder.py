@@ -29,6 +29,7 @@ from tidemill.environments.interpreters import (
 from tidemill.environments.layers import build_base, build_upper, site_packages
 from tidemill.environments.overlays import Overlays
 from tidemill.environments.payload import RuntimeSource
+from tidemill.environments.python_2 import ScriptLayer, build_script_layer
 from tidemill.environments.uv_command import BuildWatch
 from tidemill.errors import EnvironmentBuildError, MissingInterpreterError
 
@@ -49,6 +50,7 @@ class JobEnvironment:
         interpreter: The Python of environment and base.
         read_only_paths: Directories that a job must be able to read: all layers, their Pythons, and the sources if
             tidemill runs from a checkout.
+        script: The packages of the script, if it runs on another Python. Default: it runs on that of the environment.
     """
 
     name: str
@@ -59,16 +61,18 @@ class JobEnvironment:
     aws_cli: Path | None
     interpreter: FoundInterpreter
     read_only_paths: tuple[Path, ...]
+    script: ScriptLayer | None = None
 
     @property
     def python(self) -> Path:
-        """Path of the environment's Python."""
+        """Path of the environment's Python, on which the runtime runs."""
         return self.prefix / "bin" / "python"
 
     @property
     def shared_layers(self) -> tuple[Path, ...]:
-        """The layers below it, which other environments may share: the base, and the AWS CLI if there is one."""
-        return (self.base, self.aws_cli) if self.aws_cli else (self.base,)
+        """The layers below it, which other environments may share: base, AWS CLI, packages of the script."""
+        layers = (self.base, self.aws_cli, self.script.prefix if self.script else None)
+        return tuple(each for each in layers if each)
 
     @property
     def site_packages(self) -> Path:
@@ -116,20 +120,23 @@ class Environments:
 
         Args:
             name: Name of the environment, e.g. ``tf-2.21``.
-            python: Minor version of its Python. Default: the preferred one of those on this machine.
+            python: Minor version of its Python, or of the script's. Default: the preferred one of this machine's.
 
         Raises:
             EnvironmentBuildError: There is no environment of that name, or it does not run on that Python.
             MissingInterpreterError: This machine has no Python that the environment runs on.
         """
         framework = self._framework(name)
-        interpreter = find_interpreter(_pythons(framework, python), purpose=f"{framework.title} {framework.version}")
+        purpose = f"{framework.title} {framework.version}"
+        script = self._script_layer(framework, python, purpose=purpose)
+        interpreter = find_interpreter(_pythons(framework, None if script else python), purpose=purpose)
         payload = self._payload_of(framework, interpreter)
         lock_sha256 = _sha256(self._lock(name))
         parts = (lock_sha256, *_identity(interpreter))
         base = self._directory / f"{name}-base-{_key(*parts)}"
         aws_cli = self._aws_cli()
-        key = _key(*parts, payload.identity, *([aws_cli.name] if aws_cli else []))
+        added = [each.name for each in (aws_cli, script.prefix if script else None) if each]
+        key = _key(*parts, payload.identity, *added)
         prefix = self._directory / f"{name}-{key}"
         return JobEnvironment(
             name=name,
@@ -142,7 +149,9 @@ class Environments:
             read_only_paths=(
                 *(prefix, base, interpreter.prefix, *payload.sources),
                 *((aws_cli, FoundInterpreter.own().prefix) if aws_cli else ()),
+                *((script.prefix, script.interpreter.prefix) if script else ()),
             ),
+            script=script,
         )
 
     def is_built(self, environment: JobEnvironment) -> bool:
@@ -191,6 +200,9 @@ class Environments:
             if environment.aws_cli:
                 locks.enter_context(self._shared_layer(environment.aws_cli, _AWS_CLI, FoundInterpreter.own(), watch))
             locks.enter_context(self._shared_layer(environment.base, name, environment.interpreter, watch))
+            if script := environment.script:
+                lock = _script_lock(name, script.interpreter.minor)
+                locks.enter_context(self._shared_layer(script.prefix, lock, script.interpreter, watch))
             lock_fd = locks.enter_context(built.locked(poll=poll))
             if not built.marker:
                 self._build(built, environment, watch, lock_fd)
@@ -202,7 +214,7 @@ class Environments:
             self.describe(name, python=python)
             for name, framework in ENVIRONMENTS.items()
             if self._lock(name).is_file()
-            for python in available(framework.pythons)
+            for python in available((*framework.pythons, *framework.script_pythons))
         ]
 
     def built(self) -> list[BuiltEnvironment]:
@@ -276,6 +288,10 @@ class Environments:
             watch.log(line)
 
         with _building(layer, {"name": name, "python": interpreter.version}):
+            if interpreter.number < (3,):
+                script = ScriptLayer(layer.directory, interpreter)
+                build_script_layer(script, self._lock(name), watch=watch, lock_fd=lock_fd)
+                return
             build_base(
                 *(layer.directory, self._lock(name), interpreter),
                 name=name,
@@ -293,6 +309,7 @@ class Environments:
             "lock_sha256": environment.lock_sha256,
             "base": environment.base.name,
             "aws_cli": environment.aws_cli.name if environment.aws_cli else "",
+            "script": environment.script.prefix.name if environment.script else "",
             "python": environment.interpreter.version,
         }
         with _building(built, record):
@@ -307,8 +324,13 @@ class Environments:
     def _fetch_interpreter(
         self, name: str, python: str | None, missing: MissingInterpreterError, watch: BuildWatch
     ) -> None:
+        framework = self._framework(name)
+        if python in framework.script_pythons:
+            if not available((python,)):
+                raise missing
+            python = None
         try:
-            fetch_interpreter(_pythons(self._framework(name), python), watch)
+            fetch_interpreter(_pythons(framework, python), watch)
         except EnvironmentBuildError as error:
             raise missing from error
 
@@ -317,6 +339,15 @@ class Environments:
         if not lock.is_file():
             return None
         return self._directory / f"{_AWS_CLI}-{_key(_sha256(lock), *_identity(FoundInterpreter.own()))}"
+
+    def _script_layer(self, framework: Framework, python: str | None, *, purpose: str) -> ScriptLayer | None:
+        """Return the packages of scripts on `python`; None if the runtime runs on it, too."""
+        if python not in framework.script_pythons:
+            return None
+        lock = _script_lock(framework.environment, python)
+        interpreter = find_interpreter((python,), purpose=purpose)
+        key = _key(_sha256(self._lock(lock)), *_identity(interpreter))
+        return ScriptLayer(self._directory / f"{lock}-{key}", interpreter)
 
     def _payload_of(self, framework: Framework, interpreter: FoundInterpreter) -> RuntimeSource:
         return (self._payload or RuntimeSource.find()).of(framework, interpreter.minor)
@@ -377,7 +408,7 @@ def _pythons(framework: Framework, python: str | None) -> tuple[str, ...]:
     if python not in framework.pythons:
         raise EnvironmentBuildError(
             f"the environment {framework.environment} does not run on Python {python}; it runs on"
-            f" {', '.join(framework.pythons)}"
+            f" {', '.join((*framework.pythons, *framework.script_pythons))}"
         )
     return (python,)
 
@@ -388,8 +419,13 @@ def shared_layers(prefix: Path, record: Mapping[str, str]) -> tuple[Path, ...]:
     Args:
         prefix: Directory of the environment.
     """
-    names = (record.get("base"), record.get("aws_cli"))
+    names = (record.get("base"), record.get("aws_cli"), record.get("script"))
     return tuple(prefix.with_name(name) for name in names if name)
+
+
+def _script_lock(name: str, python: str) -> str:
+    """Return the name of the lock of scripts on `python`, e.g. ``tf-1.15-py27``."""
+    return f"{name}-py{python.replace('.', '')}"
 
 
 def _sha256(file: Path) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ _PROBE_TIMEOUT_S = 30
 _PROBE = (
     "import ctypes, json, platform, ssl, sys, zlib;"
     "print(json.dumps([platform.python_version(), getattr(sys, '_base_executable', None) or sys.executable,"
-    " sys.base_prefix]))"
+    " getattr(sys, 'base_prefix', sys.prefix)]))"
 )
 _PATCH = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -86,6 +87,12 @@ def find_interpreter(pythons: Sequence[str], *, purpose: str) -> FoundInterprete
         if found is not None:
             return found
     shown = " or ".join(sorted(pythons, key=_number))
+    if pythons[0].startswith("2."):
+        raise MissingInterpreterError(
+            f"{purpose} needs Python {shown} here, which is not on this machine, and uv has none; install it:"
+            f" `pyenv install {pythons[0]}` (or the package python{pythons[0]} of an older Debian or Ubuntu); or port"
+            " the script, and ask for py3"
+        )
     raise MissingInterpreterError(
         f"{purpose} runs on Python {shown}, which is not on this machine; install it: `uv python install {pythons[0]}`"
         f" (or `pyenv install {pythons[0]}`)"
@@ -132,6 +139,10 @@ def _find(minor: str) -> FoundInterpreter | None:
 def _candidates(minor: str) -> Iterator[Path]:
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     yield from sorted(root.glob(f"versions/{minor}.*/bin/python"), key=_patch, reverse=True)
+    if minor.startswith("2."):  # which uv does not look for
+        found_on_path = shutil.which(f"python{minor}")
+        yield from [Path(found_on_path)] if found_on_path else []
+        return
     with contextlib.suppress(EnvironmentBuildError, OSError, subprocess.TimeoutExpired):
         environ = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
         found = subprocess.run(
@@ -154,7 +165,7 @@ def _probe(candidate: Path, _changed_ns: int) -> FoundInterpreter | None:
     """Run an interpreter to learn its version; return None if it does not run. Cached until the file changes."""
     try:
         answer = subprocess.run(
-            [candidate, "-I", "-c", _PROBE],
+            [candidate, "-E", "-s", "-c", _PROBE],  # as -I, which Python 2 does not have
             env={},
             cwd="/",
             stdin=subprocess.DEVNULL,

@@ -11,7 +11,8 @@ from tidemill.environments.layers import site_packages
 
 # pip's own command would install into the environment of its interpreter. Not Python with "#!": the kernel limits
 # that line to 255 bytes.
-_PIP = '#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n'
+PIP = '#!/bin/sh\nexec "${0%/*}/python" -m pip "$@"\n'
+"""The command ``pip`` of a virtual environment."""
 
 
 def write_venv(prefix: Path, interpreter: FoundInterpreter, *, below: Path) -> None:
@@ -33,7 +34,7 @@ def write_venv(prefix: Path, interpreter: FoundInterpreter, *, below: Path) -> N
     for name in ("python", "python3", f"python{minor}"):
         (commands / name).symlink_to(interpreter.executable)
     for name in ("pip", "pip3", f"pip{minor}"):
-        (commands / name).write_text(_PIP)
+        (commands / name).write_text(PIP)
         (commands / name).chmod(0o755)
     # Last: without it, the directory is no environment.
     home, version = interpreter.executable.parent, interpreter.version

@@ -334,10 +334,10 @@ def _refuse_unknown(today: dict[str, Any]) -> None:
 
 def _check_mode(arguments: Arguments) -> None:
     python = arguments.py_version
-    if python is not None and python.startswith("py2"):
-        raise ValueError(f"py_version={python!r}: there is no Python 2 to run on; port the script and say 'py3'")
-    if python is not None and not python.startswith("py3"):
-        raise ValueError(f"py_version={python!r} is not a version; expected 'py3' or for example 'py311'")
+    if python is not None and not python.startswith("py3") and python not in ("py2", "py27"):
+        raise ValueError(
+            f"py_version={python!r} is not a version; expected 'py3', for example 'py311', or 'py27' (TensorFlow 1.15)"
+        )
     if arguments.script_mode is False and python is None and arguments.framework_version is None:
         raise ValueError(
             "script_mode=False asks for legacy mode, which ended with TensorFlow 1.12; leave it out or say True"

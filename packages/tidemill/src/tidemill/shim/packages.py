@@ -18,6 +18,7 @@ from tidemill.core.instances import Isolation
 from tidemill.environments.builder import JobEnvironment
 from tidemill.environments.layers import site_packages
 from tidemill.environments.overlays import Overlays, RequirementsOverlay
+from tidemill.environments.python_2 import write_script_venv
 from tidemill.environments.requirements import Requirements
 from tidemill.environments.uv_command import configures_installers, installer_variables
 from tidemill.environments.venv_files import write_venv
@@ -158,6 +159,8 @@ class Packages:
         """Return the requirements, and why they are installed for this job only; empty if for all jobs."""
         if requirements.endswith(f"/{_SETUP}"):
             return Requirements((), ""), "the code is a package"
+        if self.environment.script:
+            return Requirements((), ""), f"they are for Python {self.environment.script.interpreter.minor}"
         root, relative = self._place(requirements)
         text = read_beneath(root, relative, max_bytes=_REQUIREMENTS_MAX_BYTES)
         if text is None or len(text) == _REQUIREMENTS_MAX_BYTES:
@@ -182,7 +185,10 @@ class Packages:
         below = site_packages(shared.prefix, interpreter.minor) if shared else self.environment.site_packages
         try:
             remove_tree(directory)
-            write_venv(directory, interpreter, below=below)
+            if self.environment.script:
+                write_script_venv(directory, self.environment.script)
+            else:
+                write_venv(directory, interpreter, below=below)
         except OSError as error:
             raise of_os_error(error, place=str(installed.prefix)) from error
         return installed

@@ -254,7 +254,8 @@ class InstanceSession:
         shown = name
         with contextlib.suppress(MissingInterpreterError):  # it may be downloaded
             environment = environments.describe(name, python=self.spec.python)
-            shown = f"{name} ({environment.key}), Python {environment.interpreter.version}"
+            interpreter = (environment.script or environment).interpreter
+            shown = f"{name} ({environment.key}), Python {interpreter.version}"
         for line in self.spec.notices:
             self.log.note(line)
         self.log.note(f"tidemill: isolation={self.isolation}{backend}, environment={shown}")

@@ -214,14 +214,15 @@ def _check_legacy_mode(job: _Job) -> None:
         raise refusal(
             "hyperParameters",
             given,
-            f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}",
+            f"they belong to legacy mode, which ended with TensorFlow 1.12. In script mode: {instead}"
+            " (docs/how-to/leave-legacy-mode.md)",
         )
     if job.image.repository == LEGACY_REPOSITORY:
         raise refusal(
             "algorithmSpecification.trainingImage",
             job.algorithm["TrainingImage"],
-            "it is the image of legacy mode, which ended with TensorFlow 1.12; make the module a script, and use a"
-            " tensorflow-training image",
+            "it is the image of legacy mode, which ended with TensorFlow 1.12; make the module a script"
+            " (docs/how-to/leave-legacy-mode.md), and use a tensorflow-training image",
         )
 
 
@@ -237,6 +238,17 @@ def _check_framework(job: _Job) -> None:
             True,
             f"the environment of {framework.title} has no MPI; use an image of TensorFlow",
         )
+
+
+def _check_python(job: _Job) -> None:
+    """Refuse MPI for a script that runs on another Python than the environment, whose MPI it could not import."""
+    try:
+        selection = job.capabilities.frameworks.of_training(job.request)
+    except ValueError:  # reported by the check of the framework
+        return
+    if job.values["sagemaker_mpi_enabled"] and selection.python in selection.framework.script_pythons:
+        why = f"there is no MPI for Python {selection.python}; port the script, and ask for py3"
+        raise refusal("hyperParameters.sagemaker_mpi_enabled", True, why)
 
 
 def _check_channels(job: _Job) -> None:
@@ -375,6 +387,7 @@ _CHECKS: tuple[tuple[Callable[[_Job], None], frozenset[str]], ...] = (
     (_check_instances, _ALWAYS),
     (_check_names_of_groups, _ALWAYS),
     (_check_legacy_mode, _ALWAYS),
+    (_check_python, frozenset(("sagemaker_mpi_enabled",))),
     (_check_framework, _ALWAYS),
     (_check_channels, _ALWAYS),
     (_check_stopping, frozenset(("StoppingCondition",))),

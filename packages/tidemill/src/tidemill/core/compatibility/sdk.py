@@ -29,7 +29,8 @@ _ESTIMATOR: Arguments = {
     **SESSION,
     "framework_version": Honored("a version without an environment runs on the nearest one with a notice in the log"),
     "py_version": Honored(
-        "Python 2 is refused, and so is a Python that the version does not run on. Default: `py3`, any that it runs on"
+        "`py2` runs the script on Python 2.7 with TensorFlow 1.15. A Python that the version does not run on is"
+        " refused. Default: `py3`, any that it runs on"
     ),
     "script_mode": Honored("the only mode; False is refused if it requests legacy mode"),
     "model_dir": Honored(),
