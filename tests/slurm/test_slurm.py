@@ -127,6 +127,16 @@ def test_what_slurm_refuses_fails_with_slurms_words(cluster: Service, jobs_of: A
     assert "invalid partition specified: nowhere" in job["FailureReason"]
 
 
+def test_more_nodes_than_the_partition_has_fail_at_once(cluster: Service, jobs_of: Any) -> None:
+    jobs = jobs_of(cluster)
+    job = jobs.run("print(1)", ResourceConfig=of_type("ml.m5.large", 5))
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("CapacityError: Unable to provision requested ML compute capacity.")
+    assert "PENDING (PartitionNodeLimit): it asks for 5 nodes" in job["FailureReason"]
+    assert "main gives a job at most 4" in job["FailureReason"]
+    jobs.wait_until(lambda: not numbers("PENDING"), queue)
+
+
 def test_a_job_goes_on_while_the_service_is_killed_and_started_again(cluster: Service, jobs_of: Any) -> None:
     jobs = jobs_of(cluster)
     waiting = jobs.create("print(1)", ResourceConfig=of_type("ml.g4dn.xlarge"))

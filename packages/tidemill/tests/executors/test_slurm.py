@@ -33,6 +33,11 @@ NODE = (
     " OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=1000 AllocMem=0 Sockets=2 Boards=1 State={state}"
     " ThreadsPerCore=1 TmpDisk=0 Partitions=main,urgent  Reason=Not responding [slurm@2026-11-27T16:32:42]\n"
 )
+PARTITIONS = """\
+PartitionName=main AllowGroups=ALL GraceTime=20 MaxNodes=UNLIMITED MinNodes=0 Nodes=node[1-4] TotalCPUs=8 TotalNodes=4
+PartitionName=small AllowGroups=ALL GraceTime=20 MaxNodes=2 MinNodes=0 Nodes=node[1-4] TotalCPUs=8 TotalNodes=4
+PartitionName=large AllowGroups=ALL GraceTime=20 MaxNodes=UNLIMITED MinNodes=0 Nodes=node[1-9] TotalCPUs=18 TotalNodes=9
+"""
 AWAY = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
 ANSWER = """\
 #!/bin/sh
@@ -218,6 +223,34 @@ def test_what_slurm_cannot_provide_is_a_lack_of_capacity(slurm: Slurm, place: Ca
         place(**{"ml.p3.*": SlurmOptions(gres="gpu:1")}).reserve(
             JOB_ID, 1, ["ml.p3.2xlarge", "ml.m5.large"], title="two"
         )
+
+
+@pytest.mark.parametrize("state", ["FAILED|BadConstraints", "PENDING|PartitionTimeLimit"])
+def test_a_job_that_slurm_never_starts_is_a_lack_of_capacity(
+    state: str, slurm: Slurm, place: Callable[..., SlurmPlacement]
+) -> None:
+    slurm.answer("sbatch", "12\n")
+    slurm.answer("squeue", f"12|{state}||{NAME}\n")
+    with pytest.raises(CapacityError, match=r"Slurm's job 12 is .*slurm_instance_types"):
+        place().reserve(JOB_ID, 1, ["ml.m5.large"], title="digits")
+
+
+def test_more_nodes_than_a_partition_gives_are_refused_and_nodes_that_are_down_are_awaited(
+    slurm: Slurm, place: Callable[..., SlurmPlacement]
+) -> None:
+    slurm.answer("sbatch", "12\n")
+    slurm.answer("squeue", f"12|PENDING|PartitionNodeLimit||{NAME}\n")
+    slurm.answer("scontrol", f"JobId=12 JobName={NAME} JobState=PENDING Partition=main,small NumNodes=4\n{PARTITIONS}")
+    placement = place()
+    with pytest.raises(MachinesBusy, match="PartitionNodeLimit"):
+        placement.reserve(JOB_ID, 1, ["ml.m5.large"] * 4, title="four of the four nodes of main")
+    with pytest.raises(
+        CapacityError, match=r"asks for 5 nodes, and the partition main gives a job at most 4, small .*2"
+    ):
+        placement.reserve(JOB_ID, 2, ["ml.m5.large"] * 5, title="five")
+    slurm.answer("scontrol", error="slurm_load_jobs error: Invalid job id specified")
+    with pytest.raises(MachinesBusy):
+        placement.reserve(JOB_ID, 2, ["ml.m5.large"] * 5, title="its job has just ended")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from tidemill.executors.base import Capacity
 from tidemill.executors.slurm import batch, commands
 from tidemill.executors.slurm.allocations import Allocation, Allocations
 from tidemill.executors.slurm.commands import SlurmAway, SlurmRefused
+from tidemill.executors.slurm.limits import why_never
 from tidemill.executors.slurm.nodes import ip_address, nodes_of
 from tidemill.executors.slurm.queue import AGAIN, Queue, SlurmJob
 from tidemill.executors.slurm.watch import AllocationWatch
@@ -155,10 +156,14 @@ class SlurmPlacement:
 
         Raises:
             MachinesBusy: It has none yet, or has lost them.
+            CapacityError: It never gets any.
             LaunchError: Slurm has ended it.
         """
         if job is None:
             raise MachinesBusy("Slurm does not list the job yet")
+        never = "" if job.nodes else why_never(job, allocation.count)
+        if never:
+            raise CapacityError(f"{job}: {never}")
         if job.waits:
             raise MachinesBusy(str(job))
         if not job.ended:
