@@ -190,7 +190,7 @@ matrix-slurm: .venv/ready jobs-environment ## jobs on Debian's Slurm with four s
 	  || { echo "Slurm is missing: apt install slurmctld slurmd slurm-client munge" >&2; exit 1; }
 	TIDEMILL_ENVIRONMENTS_DIR=$${TIDEMILL_ENVIRONMENTS_DIR:-$$($(BIN)/python -c 'from tidemill.settings import Settings; print(Settings().environments_dir)')} \
 	  unshare --net --mount --uts --ipc --pid --fork --kill-child --mount-proc \
-	  $(BIN)/python tests/slurm/daemons.py $(abspath $(BIN))/python $(PYTEST) -p no:cacheprovider tests/slurm
+	  $(BIN)/python tests/slurm/daemons.py $(abspath $(BIN))/python $(PYTEST) -p no:cacheprovider -p no:hypothesispytest tests/slurm
 
 fuzz-pipemode: .venv/ready ## the parsers of Pipe mode, fuzzed for a minute (FUZZ_S=60), guided by coverage if clang is there
 	$(BIN)/python packages/tidemill-pipemode/tests/run_fuzz.py $(or $(FUZZ_S),60)
