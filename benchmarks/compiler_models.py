@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-os.environ["TF_USE_LEGACY_KERAS"] = "1"  # for transformers; ``import keras`` is still Keras 3
+if importlib.util.find_spec("tf_keras") is not None:  # without it, TensorFlow 2.15 would have no tf.keras
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"  # for transformers; ``import keras`` is still Keras 3
 
 import keras
 import numpy as np

@@ -5,21 +5,23 @@ Every test run includes one old version, `make matrix-versions` all of them.
 
 import json
 import os
+import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidemill.core.features import versions_with
+from tidemill.core.features import COMPILER_SINCE, versions_with
 from tidemill.core.frameworks import FRAMEWORKS
 
 SCRIPT = Path(__file__).with_name("compiled_training.py")
+COMPILER_PACKAGE = Path(__file__).parents[2] / "packages/tidemill-tensorflow/src/tidemill_tensorflow/compiler"
 ENABLED = "sagemaker_training_compiler_enabled"
 COMPILER = {ENABLED: "true", "sagemaker_training_compiler_max_cost": '"inf"'}
 FEW = "fit,loop"
 COMPILED = versions_with("compiler")
-NOTICE = "the training compiler needs TensorFlow 2.12 or newer"
+NOTICE = f"the training compiler needs TensorFlow {COMPILED[0]} or newer"
 
 
 def image(version: str) -> dict[str, Any]:
@@ -80,3 +82,8 @@ def test_jobs_on_a_version_before_the_compiler_run_without_it_and_say_so(jobs, b
     assert f"RAN {FRAMEWORKS[version].release}" in lines
     (notice,) = [line for line in lines if NOTICE in line]
     assert "the job runs without it" in notice
+
+
+def test_the_compiler_and_the_service_name_the_same_oldest_version():
+    module = runpy.run_path(str(COMPILER_PACKAGE / "__init__.py"))  # only jobs have the package
+    assert module["MIN_TENSORFLOW"] == COMPILER_SINCE == FRAMEWORKS[COMPILED[0]].number
