@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tensorflow as tf
 from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 from tidemill_tensorflow.compiler.several import job
@@ -85,6 +86,30 @@ def test_smp_counts_when_it_is_initialized(monkeypatch: pytest.MonkeyPatch) -> N
     assert job.has_several_processes() and not job.is_first()
     monkeypatch.setitem(sys.modules, SMP, smp(Group(0, (0,)), Group(0, (0,)), Group(0, (0,))))
     assert not job.has_several_processes() and job.is_first()
+
+
+@pytest.mark.parametrize(
+    ("version", "library", "plain"),
+    [
+        ("2.21.0", "tf.distribute", False),
+        ("2.20.0", "tf.distribute", True),
+        ("2.21.0", "Horovod", False),
+        ("2.20.0", "Horovod", True),
+        ("3.0.0", "smp", False),
+        ("2.12.1", "smp", True),
+    ],
+)
+def test_several_processes_need_a_version_on_which_they_are_tested(
+    monkeypatch: pytest.MonkeyPatch, version: str, library: str, plain: bool
+) -> None:
+    monkeypatch.setattr(tf, "__version__", version)
+    if library in ("Horovod", "smp"):
+        monkeypatch.setitem(sys.modules, HOROVOD, Horovod(1, 2))
+    if library == "smp":  # also together with Horovod
+        monkeypatch.setitem(sys.modules, SMP, smp(Group(1, (0, 1)), Group(1, (0, 1)), Group(0, (1,))))
+    reason = job.why_plain()
+    assert (reason is not None) is plain
+    assert reason is None or (f"several processes of {library} " in reason and version in reason)
 
 
 def nodes(*ops: str, **attributes: Any) -> list[NodeDef]:

@@ -112,6 +112,20 @@ def test_a_deterministic_run_without_decisions_is_plain_and_says_why(
     assert capsys.readouterr().err.count(f"training compiler: repeated runs plain: {NOT_STORED}") == 1
 
 
+def test_several_processes_on_a_version_that_is_not_tested_with_them_run_plain_and_say_why(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["algo-1:2222", "algo-2:2222"]}}))
+    monkeypatch.setattr(tf, "__version__", "2.12.1")
+    session, descent = sessions(), Descent(name="shared")
+    for _ in range(4):
+        descent.run(session, 3)
+        session.wait_for_background()
+    reason = "several processes of tf.distribute are compiled on TensorFlow 2.21 and newer, and this is 2.12.1"
+    assert session.steps[0].reason == reason and not session.steps[0].shapes
+    assert capsys.readouterr().err.count(f"training compiler: shared runs plain: {reason}") == 1
+
+
 def test_work_that_fails_behind_a_step_makes_it_plain_and_training_goes_on(
     sessions: Sessions, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,13 +98,15 @@ class CompilerSession:
     def _new_step(self, concrete: ConcreteFunction) -> TracedStep:
         if not job.has_several_processes():
             return LocalStep(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
-        agreement, is_smp = self._agreements.on(concrete), job.model_parallelism() is not None
+        is_smp, reason = job.model_parallelism() is not None, job.why_plain()
+        agreement = self._agreements.on(concrete) if reason is None else None
         if agreement is not None:
             return (PipelineStep if is_smp else ReducingStep)(concrete, self, agreement)
-        if not is_smp:
-            return LocalStep(concrete, self, begins_with_xla=jit.is_chosen_by_keras(concrete))
-        step = LocalStep(concrete, self)
-        step.give_up("it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp")
+        if is_smp and reason is None:
+            reason = "it calls no smp.step that trains, or no other rank calls it, in a job of several ranks of smp"
+        step = LocalStep(concrete, self, begins_with_xla=not is_smp and jit.is_chosen_by_keras(concrete))
+        if reason is not None:
+            step.give_up(reason)
         return step
 
     def advise(self, text: str) -> None:

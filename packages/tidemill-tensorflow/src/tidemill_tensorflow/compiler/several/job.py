@@ -7,14 +7,17 @@ import os
 import sys
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
+import tensorflow as tf
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import tensorflow as tf
     from tensorflow.core.protobuf.tensorflow_server_pb2 import ServerDef
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SMP_SIZE")
 _RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SMP_RANK")
+_SINCE = {"Horovod": (2, 21), "smp": (2, 21), "tf.distribute": (2, 21)}
+"""Oldest TensorFlow on which the steps of several processes are compiled: the oldest one that is tested."""
 _Value = TypeVar("_Value")
 
 
@@ -64,6 +67,18 @@ def has_several_processes() -> bool:
     if session is not None and session.world_group.size > 1:
         return True
     return len(_tasks("TF_CONFIG")) > 1 or horovod() is not None or _strategy_tasks() > 1
+
+
+def why_plain() -> str | None:
+    """Return why the steps of several processes run plain on this TensorFlow, or None if they may be compiled."""
+    library = "smp" if model_parallelism() is not None else "Horovod" if horovod() is not None else "tf.distribute"
+    since = _SINCE[library]
+    if tuple(int(part) for part in tf.__version__.split(".")[:2]) >= since:
+        return None
+    return (
+        f"several processes of {library} are compiled on TensorFlow {since[0]}.{since[1]} and newer, and this is"
+        f" {tf.__version__}"
+    )
 
 
 def is_first() -> bool:
