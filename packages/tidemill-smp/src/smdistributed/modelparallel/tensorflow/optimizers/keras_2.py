@@ -26,13 +26,19 @@ from smdistributed.modelparallel.tensorflow.variables import is_remote, tensorfl
 class _Keras2Optimizer(Optimizer, Protocol):
     """The members of both families of optimizers that the patches use."""
 
+    ema_momentum: float
     global_clipnorm: float | None
+    use_ema: bool
+    _index_dict: dict[Any, int]
+    _model_variables_moving_average: list[Variable]
     _slot_names: list[str]
     _slots: dict[str, dict[str, Variable]]
     _variables: list[Variable]
     _weights: list[Variable]
 
     def _create_all_weights(self, variables: Sequence[Variable]) -> None: ...
+
+    def _var_key(self, variable: Variable) -> Any: ...
 
 
 class _NamedVariable(Variable, Protocol):
@@ -54,8 +60,12 @@ def install(is_distributed: Callable[[Any], bool]) -> None:
     modern._smp_original_apply = modern.apply_gradients
     modern.apply_gradients = _applying(modern.apply_gradients, _build)
     modern.add_variable_from_reference = _adding_from_reference(modern.add_variable_from_reference)
-    overwrite = modern._overwrite_model_variables_with_average_value
-    modern._overwrite_model_variables_with_average_value = _passing_over_remote(overwrite)
+    overwrite, update = "_overwrite_model_variables_with_average_value", "_update_model_variables_moving_average"
+    if hasattr(modern, f"{overwrite}_helper"):  # 2.12 pairs averages and variables by position, others by variable
+        setattr(modern, overwrite, _by_variable(getattr(modern, overwrite), _overwrite_with_average))
+        setattr(modern, update, _by_variable(getattr(modern, update), _update_average))
+    else:
+        setattr(modern, overwrite, _passing_over_remote(getattr(modern, overwrite)))
     legacy.apply_gradients = _applying(legacy.apply_gradients, _create_slots)
     legacy.add_slot = _adding_slot(legacy.add_slot)
 
@@ -217,6 +227,30 @@ def _passing_over_remote(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, [variable for variable in var_list if not is_remote(variable)])
 
     return overwrite
+
+
+def _by_variable(original: Callable[..., Any], change: Callable[[Any, Variable, Variable], None]) -> Callable[..., Any]:
+    """Call `change` for each local variable and its average if the optimizer has variables of other ranks."""
+
+    def change_all(self: _Keras2Optimizer, var_list: Sequence[Variable]) -> object:
+        if not self.use_ema or not any(map(is_remote, self._model_variables_moving_average)):
+            return original(self, var_list)
+        for variable in var_list:
+            if not is_remote(variable):
+                place = self._index_dict[self._var_key(variable)]
+                change(self, variable, self._model_variables_moving_average[place])
+        return None
+
+    return change_all
+
+
+def _update_average(optimizer: _Keras2Optimizer, variable: Variable, average: Variable) -> None:
+    momentum = optimizer.ema_momentum
+    average.assign(momentum * average + (1 - momentum) * variable)
+
+
+def _overwrite_with_average(_: _Keras2Optimizer, variable: Variable, average: Variable) -> None:
+    variable.assign(average)
 
 
 def _without_memory(variable: Variable, name: str, shape: TensorShape | None) -> Variable:
