@@ -19,6 +19,8 @@ from tidemill.wire.protocols.models import OWN_MODELS
 
 LOG_CHUNK_BYTES = 1024 * 1024
 _SERVER_FAULTS = 500
+_TRANSIENT = frozenset((408, 429))
+"""Refusals that say nothing about the attempt: a busy machine sent a request too slowly, or too many came at once."""
 _CLOCKS_DIFFER = "RequestTimeTooSkewed"
 """A machine may have a wrong time of day just after its start. That says nothing about the attempt."""
 
@@ -155,7 +157,8 @@ class ServiceClient:
         try:
             return dict(operation(**self._attempt, **members))
         except ClientError as error:
-            is_refusal = error.response["ResponseMetadata"]["HTTPStatusCode"] < _SERVER_FAULTS
+            status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+            is_refusal = status < _SERVER_FAULTS and status not in _TRANSIENT
             if is_refusal and error.response["Error"]["Code"] != _CLOCKS_DIFFER:
                 raise AttemptOver(str(error)) from error
             raise ServiceAway(str(error)) from error
