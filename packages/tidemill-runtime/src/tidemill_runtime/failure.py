@@ -36,7 +36,7 @@ MISSING_HINT = (
     "{message} ({module} is part of the environments of TensorFlow {since}: set framework_version to one of"
     " those, or list a package that has it in requirements.txt)"
 )
-MODULES_SINCE = {"horovod": "2.16 and newer", "smdistributed": "2.12 and newer on Python 3.10 or newer"}
+MODULES_SINCE = {"horovod": "1.15 and newer on Python 3", "smdistributed": "2.12 and newer on Python 3.10 or newer"}
 
 FRAME_LINE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+)(, in (?P<function>.+))?')
 

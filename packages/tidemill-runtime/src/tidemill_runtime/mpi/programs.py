@@ -82,8 +82,8 @@ def find_mpi(path: str) -> MPI:
     mpirun = shutil.which("mpirun", path=path)
     if mpirun is None:
         raise ConfigurationError(
-            "distribution mpi: there is no mpirun in the job's environment, which has MPICH from TensorFlow 2.12 on; "
-            "choose such a framework_version, or put mpich into requirements.txt"
+            "distribution mpi: there is no mpirun in the job's environment, which has MPICH on Python 3 only; "
+            "choose py_version='py3', or put mpich into requirements.txt"
         )
     try:
         said = subprocess.run(
