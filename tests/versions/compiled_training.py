@@ -20,6 +20,7 @@ EPOCHS, BATCH, ROWS = 3, 16, 320
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--variant", default="alone", help="xla or fused, or alone to train without the compiler")
+parser.add_argument("--model_dir", help="not used; estimators pass it")
 parser.add_argument("--forms", default="", help="names of the forms, separated by commas; all by default")
 options = parser.parse_args()
 VARIANT = options.variant
@@ -29,6 +30,10 @@ if VARIANT != "alone":
     from tidemill_tensorflow import compiler
 
     compiler.compile_training(max_cost=math.inf)  # has no effect in a job that asks for the compiler
+
+    from tidemill_tensorflow.compiler.several import keras_batches
+
+    keras_batches.MAX_STEP_S = math.inf  # on a busy machine, no step would be short enough for groups
     SESSION = compiler._sessions[0]
 
     def stored_decision(key):

@@ -4,6 +4,7 @@ Every test run includes one old version, `make matrix-versions` all of them.
 """
 
 import json
+import math
 import os
 import runpy
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from tidemill.core.features import COMPILER_SINCE, versions_with
 from tidemill.core.frameworks import FRAMEWORKS
+from tidemill.sdk import Session, TensorFlow, TrainingCompilerConfig
 
 SCRIPT = Path(__file__).with_name("compiled_training.py")
 COMPILER_PACKAGE = Path(__file__).parents[2] / "packages/tidemill-tensorflow/src/tidemill_tensorflow/compiler"
@@ -71,6 +73,33 @@ def test_compiled_jobs_train_as_tensorflow_alone_does(jobs, build_environment, r
         assert result["steps"]["reasons"] == [None] * len(result["steps"]["reasons"]), name
         faster = [each.get(variant, 0) + each.get("at_once", 0) for each in result["steps"]["variants"]]
         assert faster and min(faster) > 0, (name, result["steps"])
+        assert any("at_once" in each for each in result["steps"]["variants"]) == (name == "fit in groups"), result
+
+
+@pytest.mark.matrix
+def test_an_estimator_of_a_version_with_awss_compiler_runs_compiled_on_2_12(jobs, build_environment, tmp_path):
+    build_environment("2.12")
+    (tmp_path / "train.py").write_text(SCRIPT.read_text())
+    estimator = TensorFlow(
+        "train.py",
+        source_dir=str(tmp_path),
+        role="tidemill",
+        instance_count=1,
+        instance_type="local",
+        framework_version="2.11",
+        py_version="py3",
+        compiler_config=TrainingCompilerConfig(max_cost=math.inf),
+        hyperparameters={"variant": "xla", "forms": "fit"},
+        sagemaker_session=Session(jobs.service.boto3_session()),
+    )
+    estimator.fit(wait=True, logs="None")
+    name = estimator.latest_training_job.name
+    job, lines = jobs.describe(name), jobs.log(name)
+    assert job["TrainingJobStatus"] == "Completed", (job["FailureReason"], lines)
+    compiled = found(lines)
+    assert compiled["tensorflow"] == FRAMEWORKS["2.12"].release
+    (variants,) = compiled["forms"]["fit"]["steps"]["variants"]
+    assert variants["xla"] >= 50, compiled
 
 
 @pytest.mark.parametrize("version", ["1.15", *(pytest.param(old, marks=pytest.mark.matrix) for old in ("2.4", "2.6"))])
