@@ -32,7 +32,7 @@ def legacy_refusal(name: str, source: str) -> str | None:
     functions = ", ".join(sorted(defined & (_MODELS | {_INPUT})))
     return (
         f"{name} is a script of legacy mode: it only defines {functions}, which that mode called until TensorFlow 1.12."
-        " Run as a program it would do nothing. For script mode, add the ten lines of"
+        " Run as a program it would do nothing. For script mode, add the lines of"
         ' docs/how-to/leave-legacy-mode.md, which train and save the model; or pass py_version="py3" or'
         " script_mode=True if it should run as it is"
     )
