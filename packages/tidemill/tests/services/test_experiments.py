@@ -339,7 +339,7 @@ def train(sagemaker: Any, name: str, **config: str) -> None:
         OutputDataConfig={"S3OutputPath": "s3://data/out"},
         ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 10},
         StoppingCondition={"MaxRuntimeInSeconds": 60},
-        ExperimentConfig=config,
+        **({"ExperimentConfig": config} if config else {}),
     )
 
 
@@ -397,6 +397,38 @@ def test_a_job_with_an_experiment_has_a_component_that_its_end_completes(sagemak
     train(sagemaker, "job", TrialName="deep")
     described = sagemaker.describe_trial_component(TrialComponentName="job-aws-training-job")
     assert described["Status"] == {"PrimaryStatus": "InProgress"} and "Metrics" not in described
+
+
+def end(stage: Any, name: str) -> None:
+    change = asyncio.run(
+        stage.training.update(
+            name, lambda job: job.enter(SecondaryStatus.COMPLETED, at_ms=stage.clock.ms, message="done")
+        )
+    )
+    assert change.status.terminal
+
+
+def test_a_script_without_an_experiment_finds_the_component_of_its_job(sagemaker, stage):
+    arn = f"{ARN}:training-job/alone"
+    assert listed(sagemaker, SourceArn=arn) == []  # no such job
+    train(sagemaker, "alone")
+    assert listed(sagemaker) == []  # only for those who look
+    assert listed(sagemaker, SourceArn=arn) == ["alone-aws-training-job"]
+    name = {"TrialComponentName": "alone-aws-training-job"}
+    sagemaker.update_trial_component(**name, Parameters={"rate": {"NumberValue": 0.1}})
+    assert listed(sagemaker, SourceArn=arn) == ["alone-aws-training-job"]
+    described = sagemaker.describe_trial_component(**name)
+    assert described["Parameters"]["rate"] == {"NumberValue": 0.1}  # looking again changes nothing
+    assert described["Parameters"]["epochs"] == {"NumberValue": 3.0}
+    assert described["Status"] == {"PrimaryStatus": "InProgress"}
+    stage.clock.ms += 1000
+    end(stage, "alone")
+    described = sagemaker.describe_trial_component(**name)
+    assert described["Status"] == {"PrimaryStatus": "Completed"}
+    assert described["Parameters"]["rate"] == {"NumberValue": 0.1}
+    train(sagemaker, "short")
+    end(stage, "short")
+    assert listed(sagemaker, SourceArn=f"{ARN}:training-job/short") == []  # too late
 
 
 def test_the_component_of_a_training_has_the_series_of_its_log_and_what_the_script_puts(

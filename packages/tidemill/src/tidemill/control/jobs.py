@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tidemill.control.experiments.job_components import begin_component, end_component
+from tidemill.control.experiments.job_components import begin_component, end_component, has_component
 from tidemill.control.resources import (
     PROCESSING_JOB,
     TITLES,
@@ -194,6 +194,26 @@ class Jobs(Generic[J]):
 
         return await self._records.change(work, grows=True)
 
+    async def track(self, name: str) -> None:
+        """Make the trial component of a running job that has none, because its request has no ExperimentConfig.
+
+        Args:
+            name: Name of a job; nothing changes if there is no such job, or if it has ended.
+
+        Raises:
+            ValidationException: Another trial component has the name.
+        """
+
+        def work(transaction: Transaction) -> None:
+            record = transaction.get(self.kind.kind, name)
+            job = None if record is None else self.kind.read(record.document)
+            if job is not None and not job.status.terminal and not has_component(transaction, job):
+                begin_component(transaction, job)
+
+        job = self.find(name)
+        if job is not None and not job.status.terminal:
+            await self._records.change(work, grows=True)
+
     async def update(
         self, name: str, change: Callable[[J], J], *, also: Callable[[Transaction], None] = lambda _: None
     ) -> J:
@@ -214,7 +234,7 @@ class Jobs(Generic[J]):
             def change_record(record: Record) -> Record | None:
                 now = self.kind.read(record.document)
                 new = change(now)
-                if new.status.terminal and not now.status.terminal and new.request.get("ExperimentConfig"):
+                if new.status.terminal and not now.status.terminal:
                     ended.append(new)
                 return None if new is now else self.kind.write(new)
 

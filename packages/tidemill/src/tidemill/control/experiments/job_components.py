@@ -1,6 +1,7 @@
 """The trial components of jobs: made with a job that has an ExperimentConfig, and completed when the job ends.
 
-Both happen in the commit that stores the job's own change, so that a kill leaves neither of them without the other.
+That of another training job is made when a client first looks for it, because most jobs need none. With a config
+both happen in the commit that stores the job's own change, so that a kill leaves neither of them without the other.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ _Job = TrainingJob | TransformJob | TuningJob
 
 
 def begin_component(transaction: Transaction, job: _Job) -> None:
-    """Make the trial component of a new job whose request has an ExperimentConfig.
+    """Make the trial component of a job.
 
     With an ExperimentName alone, a trial is made for it. The component of the run that RunName names gets the job as a
     source.
@@ -39,7 +40,7 @@ def begin_component(transaction: Transaction, job: _Job) -> None:
         ResourceNotFound: The experiment, trial or run does not exist.
         ValidationException: The trial belongs to another experiment.
     """
-    config = job.request["ExperimentConfig"]
+    config = job.request.get("ExperimentConfig", {})
     name = _name(job)
     component = TrialComponent(
         name=name,
@@ -57,8 +58,20 @@ def begin_component(transaction: Transaction, job: _Job) -> None:
         _add_source(transaction, config["RunName"], job.arn)
 
 
+def has_component(transaction: Transaction, job: _Job) -> bool:
+    """Return whether the job has a trial component; that of a deleted job with the same name does not count.
+
+    Args:
+        job: The job.
+    """
+    record = transaction.get(TRIAL_COMPONENT, _name(job))
+    if record is None or record.modified_ms < job.created_ms:
+        return False
+    return TrialComponent.from_document(record.document).source.get("SourceArn") == job.arn
+
+
 def end_component(transaction: Transaction, job: _Job) -> None:
-    """Complete the trial component of a job that has ended; nothing changes if somebody deleted the component.
+    """Complete the trial component of a job that has ended; nothing changes if the job has none.
 
     Args:
         job: The ended job.

@@ -63,7 +63,12 @@ OPERATIONS: Mapping[str, Rows] = {
     "DeleteTrial": {"TrialName": Honored("a trial with components is kept")},
     "CreateTrialComponent": {**_MEMBERS, "MetadataProperties": _SHOWN, **TAGS},
     "DescribeTrialComponent": _COMPONENT,
-    "ListTrialComponents": {**_LIST, **_EXPERIMENT, **_TRIAL, "SourceArn": Honored("case does not matter")},
+    "ListTrialComponents": {
+        **_LIST,
+        **_EXPERIMENT,
+        **_TRIAL,
+        "SourceArn": Honored("case does not matter; a running training job without a component gets it"),
+    },
     "UpdateTrialComponent": {
         **_MEMBERS,
         **{

@@ -6,8 +6,10 @@ from typing import Any
 
 from tidemill.control.experiments.components import TrialComponents
 from tidemill.control.experiments.experiments import Experiments
+from tidemill.control.jobs import Jobs
 from tidemill.control.resources import EXPERIMENT, TRIAL, TRIAL_COMPONENT
 from tidemill.core.experiments import Tracked, TrialComponent
+from tidemill.core.training import TrainingJob
 from tidemill.services.operations import Operations
 from tidemill.services.sagemaker.callers import user_of
 from tidemill.services.sagemaker.listing import page_reply, query_of, row_of
@@ -21,9 +23,10 @@ _TIMES = ("StartTime", "EndTime")
 class ExperimentHandlers(Operations):
     """Create, describe, list, update, delete and associate experiments, trials and trial components."""
 
-    def __init__(self, experiments: Experiments, components: TrialComponents) -> None:
+    def __init__(self, experiments: Experiments, components: TrialComponents, training: Jobs[TrainingJob]) -> None:
         self._experiments = experiments
         self._components = components
+        self._training = training
 
     async def create_experiment(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         tags = request.pop("Tags", [])
@@ -77,6 +80,9 @@ class ExperimentHandlers(Operations):
         return component_description(self._components.record(TRIAL_COMPONENT, request["TrialComponentName"]))
 
     async def list_trial_components(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
+        kind, _, name = request.get("SourceArn", "").rpartition(":")[2].partition("/")
+        if kind == "training-job":
+            await self._training.track(name)
         found, token = await self._components.list(
             _query(request),
             experiment=request.get("ExperimentName"),

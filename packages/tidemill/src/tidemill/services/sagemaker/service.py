@@ -31,7 +31,7 @@ class SageMakerService(OperationGroups):
             TransformHandlers(resources.transform),
             RegistryHandlers(resources.registry),
             TuningHandlers(resources.tuning, resources.training),
-            ExperimentHandlers(resources.experiments, resources.components),
+            ExperimentHandlers(resources.experiments, resources.components, resources.training),
             LineageHandlers(resources.lineage),
             SearchHandlers(resources.records, resources.tags),
             PipelineHandlers(resources.pipelines, resources.executions),
