@@ -194,8 +194,8 @@ PROMISES = {
         f"{STACK}/services/authorization/test_conditions.py"
         "::test_a_policy_with_a_key_that_is_not_known_is_refused_when_it_is_put",
     ],
-    "What a policy says of passing or assuming a role holds for the role that takes effect, in whatever case, path or"
-    " account a request writes its ARN. A Deny that fits either of the two ARNs denies; a role that was given a policy"
+    "What a policy says of passing or assuming a role holds for the role that takes effect, in any case, path or"
+    " account that a request writes its ARN. A Deny that fits either of the two ARNs denies; a role that was given a policy"
     " needs an Allow for both.": [
         f"{STACK}/services/authorization/test_conditions.py"
         "::test_a_policy_about_a_role_holds_however_the_request_writes_its_arn",
