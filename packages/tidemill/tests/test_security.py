@@ -195,8 +195,8 @@ PROMISES = {
         "::test_a_policy_with_a_key_that_is_not_known_is_refused_when_it_is_put",
     ],
     "What a policy says of passing or assuming a role holds for the role that takes effect, in any case, path or"
-    " account that a request writes its ARN. A Deny that fits either of the two ARNs denies; a role that was given a policy"
-    " needs an Allow for both.": [
+    " account that a request writes its ARN. A Deny that fits either of the two ARNs denies; a role that was given a"
+    " policy needs an Allow for both.": [
         f"{STACK}/services/authorization/test_conditions.py"
         "::test_a_policy_about_a_role_holds_however_the_request_writes_its_arn",
     ],
@@ -303,12 +303,12 @@ PROMISES = {
         f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
         f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_removed",
     ],
-    "The model server alone (`python -m tidemill_serving`, `tensorflow_model_server`) has no users: whoever reaches its"
-    " port may call every model. gRPC with `client_verify` in `--ssl_config_file` admits only clients with a"
-    " certificate of your authority; its unix sockets admit only the user who started it. A TLS handshake has 5 seconds"
-    " and counts as a connection. The key is never in the log. Clients that send wrong frames, do not read, or hold"
-    " streams open are limited (`docs/how-to/serve-grpc-and-changing-models.md`); reflection shows definitions of"
-    " messages only, and health whether a model is loaded.": [
+    "The model server alone (`python -m tidemill_serving`, `tensorflow_model_server`) has no users: everyone who"
+    " reaches its port may call every model. gRPC with `client_verify` in `--ssl_config_file` admits only clients"
+    " with a certificate of your authority; its unix sockets admit only the user who started it. A TLS handshake has"
+    " 5 seconds and counts as a connection. The key is never in the log. Clients that send wrong frames, do not"
+    " read, or hold streams open are limited (`docs/how-to/serve-grpc-and-changing-models.md`); reflection shows"
+    " definitions of messages only, and health whether a model is loaded.": [
         f"{SERVING}/grpc_api/test_tls_and_sockets.py::test_mutual_tls_on_the_port_and_the_socket",
         f"{SERVING}/grpc_api/test_tls_and_sockets.py::test_a_wrong_configuration_of_tls_is_told_without_the_key",
         f"{SERVING}/grpc_api/test_connection_limits.py::*",
