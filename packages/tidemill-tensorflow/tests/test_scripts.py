@@ -107,6 +107,25 @@ import tensorflow_io.arrow
     assert ended.returncode == 1
 
 
+def test_the_keras_that_tries_tensorflow_io_does_not_find_it(run_script: Any) -> None:
+    ended = run_script(
+        """
+import types
+import tensorflow as tf
+module = types.ModuleType("keras.utils.audio_dataset")  # as Keras 2 does
+exec("try:\\n  import tensorflow_io as tfio\\nexcept ImportError:\\n  tfio = None", module.__dict__)
+import sys
+print(module.tfio, "tensorflow_io" in sys.modules)
+sys.stderr.write("of the script\\n")
+import tensorflow_io
+"""
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["None", "False"]
+    before, after = ended.stderr.split("of the script")
+    assert "tensorflow_io" not in before and "tensorflow_io is not installed" in after
+
+
 def test_an_installed_tensorflow_io_is_left_alone(run_script: Any, tmp_path: Path) -> None:
     (tmp_path / "tensorflow_io").mkdir()
     (tmp_path / "tensorflow_io/__init__.py").write_text("real = True")
