@@ -11,6 +11,7 @@ import tensorflow as tf
 import ranks
 import smdistributed.modelparallel.tensorflow as smp
 from smdistributed.modelparallel.tensorflow import session
+from smdistributed.modelparallel.tensorflow.tensorflow_api import has_asynchronous_kernels
 from smdistributed.modelparallel.tensorflow.transport.errors import library_errors
 from smdistributed.modelparallel.tensorflow.transport.library import load_native_library
 
@@ -19,6 +20,8 @@ DTYPES = (
     tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.complex64, tf.complex128,
 )  # fmt: skip
 SHAPES = ((), (1,), (0,), (3, 0, 2), (2, 3), *(tuple(range(1, n + 1))[:4] + (1,) * (n - 4) for n in (3, 5, 8)))
+
+ASYNCHRONOUS = pytest.mark.skipif(not has_asynchronous_kernels(), reason="TensorFlow has no asynchronous kernels")
 
 
 @pytest.fixture(params=["native", "python"])
@@ -201,9 +204,55 @@ def many_at_once():
     return wrong
 
 
-def test_many_messages_of_all_sizes_from_many_threads():
-    # With the Python transport a waiting receive occupies its thread, and a rank has one.
-    assert ranks.run(2, many_at_once, config={"transport": "native"}) == [[], []]
+def test_many_messages_of_all_sizes_from_many_threads(config):
+    # A waiting receive of the Python transport, or of TensorFlow 2.12, occupies a thread.
+    assert ranks.run(2, many_at_once, config=config) == [[], []]
+
+
+def steps_at_once():
+    """Call four steps from four threads, in opposite orders on the ranks; return their gaps to the plain model."""
+    import functools
+    import threading
+
+    import models
+
+    def made(kind):
+        tf.keras.utils.set_random_seed(3)
+        return kind(2)
+
+    def forward(scale, x):
+        return net(x) * scale
+
+    net, plain = made(models.distributed(models.Chain)), made(models.Chain)
+    steps = [smp.step(functools.partial(forward, scale)) for scale in (1.0, 2.0, 3.0, 4.0)]
+    x = tf.random.stateless_uniform((8, models.FEATURES), seed=(1, 2))
+    for step in steps:
+        step(x)  # ranks trace their steps in one order
+    meeting, gaps = threading.Barrier(len(steps)), {}
+
+    def call(place):
+        meeting.wait()
+        for number in range(10):
+            came = steps[place](x + number).merge()
+            wanted = plain(x + number) * (place + 1.0)
+            gaps[place, number] = float(tf.reduce_max(tf.abs(came - wanted)))
+
+    order = range(len(steps)) if smp.rank() == 0 else reversed(range(len(steps)))
+    threads = [threading.Thread(target=call, args=(place,)) for place in order]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return gaps
+
+
+STEPS = {"microbatches": 4, "auto_partition": False, "default_partition": 0}
+
+
+def test_steps_of_several_threads_do_not_wait_for_each_other(config):
+    for gaps in ranks.run(2, steps_at_once, config={**config, **STEPS}):
+        assert len(gaps) == 40
+        assert max(gaps.values()) < 1e-5
 
 
 def cancel_while_waiting():
@@ -323,10 +372,12 @@ def callbacks_kept():
     return functions.tidemill_smp_block(0) - before
 
 
+@ASYNCHRONOUS
 def test_no_receive_waits_in_place_on_this_tensorflow():
     assert ranks.run(2, callbacks_kept, config={"transport": "native"}) == [0, 0]
 
 
+@ASYNCHRONOUS
 def test_a_waiting_receive_occupies_no_thread():
     result, _ = ranks.run(2, receive_on_the_side, config={"transport": "native"})
     assert result == [5.0, 3.0]

@@ -10,7 +10,7 @@ from typing import Any
 from smdistributed.modelparallel.backend.exceptions import SMPPeerLostError
 from smdistributed.modelparallel.tensorflow._shared.ranks.environment import RankInfo
 from smdistributed.modelparallel.tensorflow.config import Config
-from smdistributed.modelparallel.tensorflow.cores import take_cores
+from smdistributed.modelparallel.tensorflow.cores import size_pools, take_cores
 from smdistributed.modelparallel.tensorflow.devices import take_gpu
 from smdistributed.modelparallel.tensorflow.placement import RankPlacement, place
 from smdistributed.modelparallel.tensorflow.session import RankSession
@@ -56,7 +56,8 @@ def join(parameters: Config, info: RankInfo) -> RankSession:
     )
     world.start()
     world_group = Group(world, tuple(range(world.size)), "world")
-    take_cores(world_group, mesh.machines, bind=parameters.bind_cores)  # before other threads start: they inherit cores
+    # Before other threads start: they inherit the cores.
+    width = take_cores(world_group, mesh.machines, bind=parameters.bind_cores)
     take_gpu(info.local_rank, info.local_size)
     transport = choose_transport(
         parameters.transport,
@@ -65,6 +66,7 @@ def join(parameters: Config, info: RankInfo) -> RankSession:
         hang_timeout_s=parameters.hang_timeout_s,
         name_of=name_of,
     )
+    size_pools(width, receives_occupy_threads=info.size > 1 and transport.receives_occupy_threads)
     world.on_loss(transport.lose_all)
     world.add_doing_source(transport.waiting)
     _leave_at_exit(world, transport, mpi)

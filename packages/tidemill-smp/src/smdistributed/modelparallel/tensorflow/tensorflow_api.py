@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import tensorflow as tf
 
 
 def _first_of(*names: str) -> Any:
@@ -56,6 +59,12 @@ def clear_captures(graph: Any) -> None:
         graph.function_captures.clear()
     else:
         graph.clear_captures()  # 2.12
+
+
+def has_asynchronous_kernels() -> bool:
+    """Return whether a native op can release its thread while it waits: not on 2.12."""
+    framework = next(Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework.*"))  # .so.2 or .2.dylib
+    return hasattr(ctypes.CDLL(str(framework)), "TF_NewAsyncKernelBuilder")
 
 
 def write_fingerprint(directory: Path) -> None:

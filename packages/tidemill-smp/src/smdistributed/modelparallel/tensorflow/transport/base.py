@@ -17,6 +17,8 @@ class Transport(ABC):
 
     name: str
     """`native` or `python`, for the log."""
+    receives_occupy_threads: bool
+    """Whether a receive occupies one of TensorFlow's inter-op threads until its message arrives."""
 
     def send(self, tensor: Tensor, *, peer: int, channel: int, label: str) -> GraphOperation:
         """Add an op that queues `tensor` (any numeric or bool dtype, any shape) for `peer` and returns at once.

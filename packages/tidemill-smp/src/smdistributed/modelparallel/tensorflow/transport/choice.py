@@ -45,7 +45,8 @@ def choose_transport(
         why = library.source
         transport = NativeTransport(library, connections, hang_timeout_s=hang_timeout_s, name_of=name_of)
     if group.rank == 0:
-        _log.info("smp.transport name=%s why=%s ranks=%d", transport.name, why, group.size)
+        receives = "occupying" if transport.receives_occupy_threads else "asynchronous"
+        _log.info("smp.transport name=%s why=%s ranks=%d receives=%s", transport.name, why, group.size, receives)
     return transport
 
 

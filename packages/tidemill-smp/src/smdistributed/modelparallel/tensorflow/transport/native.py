@@ -1,4 +1,7 @@
-"""Native transport: custom ops over sockets. Waiting receives occupy no thread, and no data passes through Python."""
+"""Native transport: custom ops over sockets. No data passes through Python.
+
+Waiting receives occupy no thread, except on TensorFlow 2.12.
+"""
 
 import ctypes
 import os
@@ -6,6 +9,7 @@ import socket
 from collections.abc import Callable
 
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import DType, GraphOperation, Tensor
+from smdistributed.modelparallel.tensorflow.tensorflow_api import has_asynchronous_kernels
 from smdistributed.modelparallel.tensorflow.transport.base import Transport
 from smdistributed.modelparallel.tensorflow.transport.library import NativeLibrary
 
@@ -25,6 +29,7 @@ class NativeTransport(Transport):
         hang_timeout_s: float,
         name_of: Callable[[int], str],
     ) -> None:
+        self.receives_occupy_threads = not has_asynchronous_kernels()
         self._ops = library.ops
         self._functions = library.functions
         for rank, connection in connections.items():

@@ -80,6 +80,7 @@ class PythonTransport(Transport):
     """The `Transport` that needs no native library."""
 
     name = "python"
+    receives_occupy_threads = True
 
     def __init__(
         self, connections: dict[int, socket.socket], *, hang_timeout_s: float, name_of: Callable[[int], str]
