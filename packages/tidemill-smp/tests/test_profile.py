@@ -19,6 +19,26 @@ def test_the_cut_uses_measured_times() -> None:
         assert "before the first step" in message
 
 
+def slept(x: Any, seconds: float) -> Any:
+    """Return ``x``, and its gradient, after a sleep: a time that other load on the machine hardly changes."""
+    import tensorflow as tf
+
+    def nap(x: Any) -> Any:
+        def sleep(value: Any) -> Any:
+            time.sleep(seconds)
+            return value
+
+        result = tf.numpy_function(sleep, [x], x.dtype, stateful=False)  # so that it may run more often
+        result.set_shape(x.shape)
+        return result
+
+    @tf.custom_gradient
+    def sleepy(x: Any) -> Any:
+        return nap(x), nap
+
+    return sleepy(x)
+
+
 def profile_and_train() -> Any:
     """Return the time of the slowest layer in microseconds, the planned and the actual placement, and the error."""
     import keras
@@ -30,24 +50,9 @@ def profile_and_train() -> Any:
     from smdistributed.modelparallel.backend.exceptions import SMPUsageError
     from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
-    def nap(x: Any, seconds: float) -> Any:
-        def sleep(value: Any) -> Any:
-            time.sleep(seconds)
-            return value
-
-        result = tf.numpy_function(sleep, [x], x.dtype, stateful=False)  # so that it may run more often
-        result.set_shape(x.shape)
-        return result
-
     class Sleepy(keras.layers.Dense):
         def call(self, x: Any) -> Any:
-            seconds = NAPS_S[int(self.name[-1])]
-
-            @tf.custom_gradient
-            def sleepy(x: Any) -> Any:
-                return nap(x, seconds), lambda upstream: nap(upstream, seconds)
-
-            return sleepy(super().call(x))
+            return slept(super().call(x), NAPS_S[int(self.name[-1])])
 
     class Net(smp.DistributedModel):
         def __init__(self) -> None:
@@ -104,12 +109,10 @@ def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
     from smdistributed.modelparallel.tensorflow.engine.engine import engine
 
     class Slow(keras.layers.Layer):
-        """A layer with far more work than its estimate, which depends on the number of elements."""
+        """A layer that takes far longer than its estimate, which depends on the number of elements."""
 
         def call(self, x: Any) -> Any:
-            for _ in range(40):
-                x = tf.linalg.inv(x + 10.0 * tf.eye(64))
-            return x
+            return slept(x, 0.1)
 
     class Wide(keras.layers.Layer):
         """A layer whose time is not lost in the slack by which cuts count as equally good."""
@@ -119,7 +122,7 @@ def cut_of_unequal_layers(directory: str | None) -> list[tuple[str, int]]:
             self.outer = self.add_weight(shape=(512, 64), name="outer")
 
         def call(self, x: Any) -> Any:
-            return x @ self.inner @ self.outer
+            return slept(x @ self.inner @ self.outer, 0.004)
 
     class Net(smp.DistributedModel):
         def __init__(self) -> None:

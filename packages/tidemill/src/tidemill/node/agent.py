@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -174,6 +175,10 @@ class Agent:
                 await self._insist(lambda: self._samples.deliver(self._service.deliver_samples))
                 return status.exit
 
+    def _say(self, why: str) -> None:
+        """Write to the agent's own output, which the scheduler of the cluster keeps."""
+        sys.stderr.write(f"tidemill: the agent of {self._ref.mark} ends: {why}\n")
+
     def _note(self, line: str) -> None:
         """Add a line to the log of an instance whose shim has ended."""
         name = self._spec.log
@@ -215,6 +220,7 @@ class Agent:
                 await asyncio.wait((beats,), timeout=_LOOK_S)
                 away_s = time.monotonic() - self._renewed_s
                 if away_s > _KILLED_AT * lease_s:
+                    self._say(f"the service has not answered for {away_s:.0f} s; its lease has {lease_s:g} s")
                     return
                 if away_s > _KILLED_AT * lease_s - grace_s and not self._cut_off:
                     # This attempt counts as lost, but the next attempt can use what the script saves now.
@@ -229,7 +235,8 @@ class Agent:
         while True:
             try:
                 stop = await asyncio.to_thread(self._renew, wait_s=wait_s)
-            except AttemptOver:
+            except AttemptOver as error:
+                self._say(str(error))
                 return
             except ServiceAway:
                 await asyncio.sleep(_RETRY_S)

@@ -24,7 +24,7 @@ trap '' TERM
 srun --export=ALL --ntasks-per-node=1 --cpu-bind=none --mpi=none --input=none --kill-on-bad-exit=0 --wait=0 \\
     {python} -I -m tidemill.node.slurm {bundle} >"$log" 2>&1
 status=$?
-[ "$status" -ne 0 ] || rm -f "$log"
+[ "$status" -ne 0 ] || [ -s "$log" ] || rm -f "$log"
 exit "$status"
 """
 _DIGEST_BYTES = 32
