@@ -27,6 +27,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.matrix
 def test_a_notebook_for_version_2_runs_without_awss_sdk(run_sdk: RunSdk) -> None:
     lines = run_sdk("own", "notebook.py")
     instead = [line for line in lines if line.startswith("INSTEAD")]
@@ -70,6 +71,7 @@ def test_definitions_of_pipelines_are_those_of_awss_sdk(run_sdk: RunSdk) -> None
             assert comparable(found_steps[name]) == comparable(step), name
 
 
+@pytest.mark.matrix
 def test_local_mode_of_awss_sdk_runs_at_the_service_by_tidemill_run(run_sdk: RunSdk) -> None:
     lines = run_sdk("own-peers", "local_mode.py")
     assert [line for line in lines if not line.startswith("ROWS")] == [

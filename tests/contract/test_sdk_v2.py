@@ -160,7 +160,7 @@ def test_fit_attach_deploy_predict_delete(
     assert "PREDICTED {'predictions': [3.0, 4.0]}" in done.stdout
 
 
-@pytest.mark.parametrize("sdk", ["of AWS", "of tidemill"])
+@pytest.mark.parametrize("sdk", [pytest.param("of AWS", marks=pytest.mark.matrix), "of tidemill"])
 def test_processors(
     tidemill_service: Service,
     aws_sdk: ForkedSdk,

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 RunSdk = Callable[[str, str], list[str]]
 
 
+@pytest.mark.matrix
 def test_a_workflow_prepares_trains_tunes_registers_deploys_and_transforms(run_sdk: RunSdk) -> None:
     assert run_sdk("peers", "v2.py") == [
         "ROLE arn:aws:iam::000000000000:role/SageMakerRole",
@@ -32,6 +35,7 @@ def test_a_pipeline_registers_a_good_model_and_fails_for_a_bad_one_with_cached_s
     ]
 
 
+@pytest.mark.matrix
 def test_a_classifier_trains_in_script_mode_on_both_tensorflows_and_answers(
     run_sdk: RunSdk, build_environment: Callable[[str], Any]
 ) -> None:

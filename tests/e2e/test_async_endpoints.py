@@ -200,6 +200,7 @@ predictor.delete_endpoint()
 """
 
 
+@pytest.mark.matrix
 def test_awss_async_predictor_predicts(
     tidemill_service: Service, saved_model: Path, tmp_path: Path, root: Path
 ) -> None:

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tidemill.testing import Service
 
 
+@pytest.mark.matrix
 def test_the_example_of_pipe_mode_trains_alike_from_plain_and_packed_records(
     tidemill_service: Service, root: Path, tmp_path: Path
 ) -> None:

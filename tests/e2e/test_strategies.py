@@ -148,6 +148,7 @@ def check_digits(jobs: Any, job: dict[str, Any], log: list[str], instances: int)
     assert "1/saved_model.pb" in jobs.model_files(job)
 
 
+@pytest.mark.matrix
 def test_keras_trains_on_two_mirrored_workers(jobs: Any) -> None:
     job, log = run(jobs, DIGITS, 2, **{MIRRORED: "true"})
     check_digits(jobs, job, log, 2)

@@ -188,6 +188,7 @@ def first_job(tidemill_service: Service, tmp_path_factory: pytest.TempPathFactor
     return train(tidemill_service.boto3_session(), directory, role="decisions", debug=True)
 
 
+@pytest.mark.matrix
 def test_the_next_job_of_the_role_starts_with_the_decision(
     first_job: tuple[dict[str, Any], list[str]], tidemill_session: boto3.Session, tmp_path: Path
 ) -> None:

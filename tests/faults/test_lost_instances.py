@@ -54,6 +54,7 @@ def job_of(state_dir: Path, known: set[str]) -> str:
     return job_id
 
 
+@pytest.mark.matrix
 def test_a_lost_instance_is_started_again_once_although_no_service_runs_for_a_lease(
     tmp_path: Path,
     machines: Path,

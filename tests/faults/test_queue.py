@@ -78,6 +78,7 @@ def drain_with_stops(jobs: Any, oracle: Any, count: int, *, prefix: str) -> None
     check_drained(jobs, oracle, names, stopped=stopped)
 
 
+@pytest.mark.matrix
 def test_a_long_queue_is_drained_in_order_around_what_is_stopped_in_it(jobs: Any, oracle: Any) -> None:
     drain_with_stops(jobs, oracle, 30, prefix="short")
 

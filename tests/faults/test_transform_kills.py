@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tidemill.core.files import read_json
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.testing import Service
@@ -33,6 +35,7 @@ def _status(sagemaker: Any) -> str:
     return sagemaker.describe_transform_job(TransformJobName="killed")["TransformJobStatus"]
 
 
+@pytest.mark.matrix
 def test_objects_with_a_result_are_not_done_again_after_a_kill(
     archives: dict[int, bytes], tmp_path: Path, wait_until: Callable[..., Any]
 ) -> None:

@@ -47,6 +47,7 @@ def request(jobs: Any, count: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.matrix
 def test_thirty_trainings_four_at_once_survive_five_kills_of_the_service(victim: Victim, wait_until: Any) -> None:
     (first, skipped), *others = STAGES
     victim.start(first, skipping=skipped)

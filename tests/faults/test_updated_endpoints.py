@@ -138,6 +138,7 @@ def test_variants_share_the_requests_by_weight_and_a_resize_keeps_instances(
 SCALING_POINTS = ["control.scaling.decided", "control.scaling.begun"]
 
 
+@pytest.mark.matrix
 def test_instances_are_added_and_removed_by_themselves_whichever_step_the_service_died_at(
     updated_state: Path, archives: dict[int, bytes], tmp_path: Path, wait_until: WaitUntil
 ) -> None:
