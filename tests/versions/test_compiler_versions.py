@@ -23,7 +23,7 @@ ENABLED = "sagemaker_training_compiler_enabled"
 COMPILER = {ENABLED: "true", "sagemaker_training_compiler_max_cost": '"inf"'}
 FEW = "fit,loop"
 COMPILED = versions_with("compiler")
-NOTICE = f"the training compiler needs TensorFlow {COMPILED[0]} or newer"
+NOTICE = "training compiler: needs TensorFlow 2.12 or newer"
 
 
 def image(version: str) -> dict[str, Any]:

@@ -39,6 +39,12 @@ def test_debug_mode_is_passed_to_the_script(read, capfd):
     assert capfd.readouterr().out.endswith("Training Compiler set to debug mode\n")
 
 
+def test_a_job_without_the_compilers_package_says_so_in_a_line_that_status_shows(read, capfd, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    announce(read({ENABLED: "true"}))
+    assert capfd.readouterr().err == ("training compiler: needs TensorFlow 2.12 or newer; the job runs without it\n")
+
+
 @pytest.mark.parametrize(("sent", "handed_on"), [('"inf"', "inf"), ("0.1", "0.1"), ("0", "0")])
 def test_the_share_that_compiling_may_cost_is_handed_on(read, sent, handed_on):
     variables = compiler_variables(read({ENABLED: "true", "sagemaker_training_compiler_max_cost": sent}))

@@ -144,4 +144,6 @@ def test_a_compiler_that_cannot_start_costs_no_job(
     monkeypatch.setenv("TIDEMILL_COMPILER_MAX_COST", "soon")
     activation._switch_on_compiler()
     said = capsys.readouterr().err
-    assert said.startswith("tidemill: TIDEMILL_COMPILER_MAX_COST is 'soon'") and said.endswith("runs without it\n")
+    assert said.startswith("training compiler: TIDEMILL_COMPILER_MAX_COST is 'soon'") and said.endswith(
+        "runs without it\n"
+    )

@@ -6,8 +6,6 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from tidemill_runtime.events import emit
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -60,7 +58,8 @@ def announce(environment: Environment) -> None:
         lines.append("Training Compiler set to debug mode")
     os.write(1, "".join(f"{line}\n" for line in lines).encode())
     if importlib.util.find_spec("tidemill_tensorflow") is None:
-        emit("compiler.skipped", reason="the training compiler needs TensorFlow 2.12 or newer: the job runs without it")
+        # `tidemill status` shows the last line that begins so.
+        os.write(2, b"training compiler: needs TensorFlow 2.12 or newer; the job runs without it\n")
 
 
 def _is_true(value: Any) -> bool:

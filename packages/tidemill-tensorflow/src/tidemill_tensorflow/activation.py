@@ -57,7 +57,7 @@ def _switch_on_compiler() -> None:
             cache_dir=os.environ.get("TIDEMILL_COMPILER_CACHE") or None,
         )
     except Exception as error:  # noqa: BLE001 - an opt-in that makes scripts faster may not break them
-        _note(f"{error}; the job runs without it")
+        sys.stderr.write(f"training compiler: {error}; the job runs without it\n")
 
 
 def _set_xla_flags() -> None:
