@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,10 @@ settings.register_profile("same", settings.get_profile("new"), derandomize=True)
 settings.load_profile("same")
 
 sys.path.append(str(Path(__file__).parent / "tests"))  # forked_scripts, polling
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _NEEDS = {
     "bubblewrap": (

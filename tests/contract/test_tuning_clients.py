@@ -147,7 +147,7 @@ def test_the_verb_prints_the_best_values_and_ctrl_c_stops_the_job(
     ) as running:
         jobs.wait_until(lambda: f"{stopped}-001" in verb("ps").stdout, "a training")
         running.send_signal(signal.SIGINT)
-        output = running.communicate(timeout=180)[0].decode()
+        output = running.communicate(timeout=60)[0].decode()
     assert running.returncode == 130 and f"stopping tuning job {stopped}" in output
 
     def has_stopped() -> bool:
