@@ -120,6 +120,7 @@ test-contract test-e2e test-faults: test-%: $(SETUP) ## (T) AWS's own clients; w
 test-page: $(SETUP) ## (T) the page: its logic in Node.js, its views in Chromium
 	@if $(NODE_FITS); then npm test --prefix $(PAGE) --silent; else echo "no Node.js 20.19 or later here: the page's logic is not tested"; fi
 	$(BIN)/python $(SHORT) tests/page
+test-contract test-e2e test-faults test-page test-versions: | native # or they would begin before the parts above them
 test-versions: .venv/ready $(JOBS) ## jobs on two old TensorFlow versions
 	$(BIN)/python $(SHORT) tests/versions
 
