@@ -53,6 +53,7 @@ ADDED = {
 }
 
 
+@pytest.mark.matrix
 def test_a_script_for_python_2_learns_digits(jobs: Any, build_environment: Any) -> None:
     build_environment("1.15", python="2.7")
     parameters = {"epochs": "10", "name": json.dumps("Zürich")}
@@ -75,12 +76,13 @@ def test_a_script_for_python_2_learns_digits(jobs: Any, build_environment: Any) 
     assert "1/saved_model.pb" in jobs.model_files(job)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("raise ValueError('no such digit')", 'ExitCode 1\nErrorMessage "ValueError: no such digit'),
-        pytest.param("import sys; sys.exit(3)", "ExitCode 3", marks=pytest.mark.matrix),
-        pytest.param("import os; os.kill(os.getpid(), 9)", "ExitCode -9", marks=pytest.mark.matrix),
+        ("import sys; sys.exit(3)", "ExitCode 3"),
+        ("import os; os.kill(os.getpid(), 9)", "ExitCode -9"),
     ],
 )
 def test_a_failure_on_python_2_has_its_reason(jobs: Any, build_environment: Any, script: str, reason: str) -> None:

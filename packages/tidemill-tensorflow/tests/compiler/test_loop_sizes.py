@@ -55,13 +55,13 @@ def recurrent(kind: str) -> Any:
 @pytest.mark.parametrize(
     "kind",
     [
-        "LSTM",
+        pytest.param("LSTM", marks=pytest.mark.matrix),
         "GRU",
-        "SimpleRNN",
+        pytest.param("SimpleRNN", marks=pytest.mark.matrix),
         "two directions",
-        "after a convolution",
-        "after activations",
-        "with dropout",
+        pytest.param("after a convolution", marks=pytest.mark.matrix),
+        pytest.param("after activations", marks=pytest.mark.matrix),
+        pytest.param("with dropout", marks=pytest.mark.matrix),
         "masked",
     ],
 )
