@@ -21,23 +21,40 @@ COMPILED = [
     "fit in float32",
     "fit of convolutions",
     "fit of recurrent layers",
+    "fit of recurrent layers of tf_keras",
     "fit of recurrent layers with a smaller last batch",
+    "fit of recurrent layers with a smaller last batch, of tf_keras",
     "fit of unknown length",
     "fit of unknown length of tf_keras",
     "fit in a strategy's scope",
+    "fit of tf_keras in a strategy's scope",
     "train_on_batch",
+    "train_on_batch of tf_keras",
     "loop",
     "loop of gradients",
     "loop of replicas",
     "new seed",
 ]
 MATRIX = [
+    "fit of recurrent layers",
+    "fit of unknown length of tf_keras",
+    "fit in a strategy's scope",
+    "loop of gradients",
     "fit of recurrent layers of tf_keras",
     "fit of recurrent layers with a smaller last batch, of tf_keras",
     "fit of tf_keras in a strategy's scope",
     "train_on_batch of tf_keras",
+    "fit of plain batches at once of tf_keras",
+    "fit of batches at once, as in an earlier job",
+    "later fit in xla of tf_keras",
+    "later fit in plain of tf_keras",
 ]
 """Cases whose parts other cases have as well: their tests belong to the matrix."""
+
+
+def cases(*names: str) -> list[Any]:
+    """Return cases as parameters of a test."""
+    return [pytest.param(each, marks=pytest.mark.matrix if each in MATRIX else ()) for each in names]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +75,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     }
 
 
-@pytest.mark.parametrize("case", [*COMPILED, *(pytest.param(each, marks=pytest.mark.matrix) for each in MATRIX)])
+@pytest.mark.parametrize("case", cases(*COMPILED))
 def test_losses_are_those_of_the_plain_script(runs: dict[str, Any], case: str) -> None:
     plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
     assert len(plain) == len(compiled) == 200
@@ -135,13 +152,13 @@ def test_a_step_that_xla_cannot_compile_still_has_its_updates_in_one_kernel(runs
 
 @pytest.mark.parametrize(
     "case",
-    [
+    cases(
         "fit of batches at once",
         "fit of batches at once, with updates in one kernel",
         "fit of plain batches at once",
         "fit of plain batches at once of tf_keras",
         "fit of batches at once, as in an earlier job",
-    ],
+    ),
 )
 def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str, Any], case: str) -> None:
     plain, compiled = runs["plain"][case]["losses"], runs["compiled"][case]["losses"]
@@ -154,14 +171,14 @@ def test_batches_at_once_keep_epochs_remainders_metrics_and_order(runs: dict[str
     assert function["shapes"][0]["steps_by_variant"]["at_once"] >= 40
 
 
-@pytest.mark.parametrize("case", ["later fit in xla", "later fit in xla of tf_keras", "later fit in fused"])
+@pytest.mark.parametrize("case", cases("later fit in xla", "later fit in xla of tf_keras", "later fit in fused"))
 def test_what_an_earlier_job_chose_runs_from_the_first_step(runs: dict[str, Any], case: str) -> None:
     assert runs["compiled"][case]["losses"] == pytest.approx(runs["plain"][case]["losses"], rel=1e-11)
     (function,) = runs["compiled"][case]["functions"]
     assert function["shapes"][0]["steps_by_variant"] == {case.split()[3]: 200}
 
 
-@pytest.mark.parametrize("case", ["later fit in plain", "later fit in plain of tf_keras"])
+@pytest.mark.parametrize("case", cases("later fit in plain", "later fit in plain of tf_keras"))
 def test_a_function_that_an_earlier_job_ran_plain_is_not_touched(runs: dict[str, Any], case: str) -> None:
     assert runs["compiled"][case]["losses"] == runs["plain"][case]["losses"]
     (function,) = runs["compiled"][case]["functions"]
