@@ -31,6 +31,7 @@ TOLERANCE = 1e-12
 """Of float64: only the order of additions differs."""
 
 
+@pytest.mark.matrix
 def test_named_losses_of_microbatches_are_divided_once() -> None:
     environment = {"SMP_TRANSPORT": "python"}
     check(ranks.run(2, train_named, 4, "simple", config=parity.MANUAL, environment=environment))
@@ -40,6 +41,7 @@ def test_named_losses_of_replicas_are_divided_once() -> None:
     check(ranks.run(4, train_named, 2, "interleaved", config=REPLICAS))
 
 
+@pytest.mark.matrix
 def test_named_losses_of_replicas_are_divided_once_by_tf_keras() -> None:
     config = {"partitions": 1, "microbatches": 2, "ddp": True, "bind_cores": False}
     check(ranks.run(2, train_named, 2, "interleaved", config=config, environment={"TF_USE_LEGACY_KERAS": "1"}))

@@ -135,7 +135,7 @@ def test_a_rank_that_cannot_write_fails_the_save_on_all_ranks_and_keeps_the_prev
     ]
 
 
-@pytest.mark.parametrize("model", ["chain", "language"])
+@pytest.mark.parametrize("model", ["chain", pytest.param("language", marks=pytest.mark.matrix)])
 def test_plain_checkpoints_are_exported_and_imported(tmp_path: Path, model: str) -> None:
     exported = checkpoints.merged(run(2, checkpoints.exported, model, str(tmp_path / "out")))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.data-00000-of-00001", "out.index"]

@@ -11,7 +11,7 @@ TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 OPTIMIZERS = ("adam", "momentum_clipped", "scaled", "averaging")
 
 
-@pytest.mark.parametrize("seeds", ["same seed", "other seeds"])
+@pytest.mark.parametrize("seeds", [pytest.param("same seed", marks=pytest.mark.matrix), "other seeds"])
 def test_training_equals_one_process_on_the_whole_batch(seeds: str) -> None:
     results = ranks.run(4, train_both, ("adam",) if seeds == "other seeds" else OPTIMIZERS, seeds, config=CONFIG)
     for rank, result in enumerate(results):
@@ -22,6 +22,7 @@ def test_training_equals_one_process_on_the_whole_batch(seeds: str) -> None:
             assert weights == results[rank % 2][name][3], f"{name}: replicas differ in some bit"
 
 
+@pytest.mark.matrix
 def test_optimizers_of_tf_keras_average_too() -> None:
     config = {"partitions": 1, "microbatches": 2, "ddp": True, "bind_cores": False}
     for losses, plain_losses, gaps in ranks.run(2, train_with_tf_keras, config=config, environment=TF_KERAS):

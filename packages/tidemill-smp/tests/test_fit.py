@@ -7,11 +7,20 @@ import pytest
 import ranks
 
 CONFIG = {"partitions": 2, "microbatches": 1, "auto_partition": False, "default_partition": 0}
-KERAS = [pytest.param(None, id="keras"), pytest.param({"TF_USE_LEGACY_KERAS": "1"}, id="tf_keras")]
+TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
+MODELS = ("wrapped", "untold", "saturated", "raw", "binary", "masked", "named")
 
 
-@pytest.mark.parametrize("environment", KERAS)
-@pytest.mark.parametrize("model", ["wrapped", "untold", "saturated", "raw", "binary", "masked", "named"])
+@pytest.mark.parametrize(
+    ("model", "environment"),
+    [
+        *(pytest.param(model, None, id=model) for model in MODELS),
+        *(
+            pytest.param(model, TF_KERAS, id=f"{model}-tf_keras", marks=() if model == "named" else pytest.mark.matrix)
+            for model in MODELS
+        ),
+    ],
+)
 def test_fit_and_evaluate_equal_those_of_keras(model: str, environment: dict[str, str] | None) -> None:
     for distributed, plain in ranks.run(2, both, model, config=CONFIG, environment=environment):
         assert distributed.keys() == plain.keys()
@@ -19,7 +28,7 @@ def test_fit_and_evaluate_equal_those_of_keras(model: str, environment: dict[str
             assert distributed[name] == pytest.approx(values, rel=1e-4, abs=1e-6), name
 
 
-@pytest.mark.parametrize("environment", KERAS)
+@pytest.mark.parametrize("environment", [None, TF_KERAS], ids=["keras", "tf_keras"])
 def test_only_the_first_rank_prints(environment: dict[str, str] | None) -> None:
     first, second = ranks.run(2, printed_output, config=CONFIG, environment=environment)
     assert "mae" in first

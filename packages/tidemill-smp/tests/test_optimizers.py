@@ -29,7 +29,11 @@ WITHOUT_GRADIENTS = ("ema_overwriting", "weight_decay", "accumulating_clipped", 
 
 @pytest.mark.parametrize(
     ("model", "optimizers"),
-    [("sparse", OPTIMIZERS), ("frozen_first", WITHOUT_GRADIENTS), ("frozen_last", WITHOUT_GRADIENTS)],
+    [
+        ("sparse", OPTIMIZERS),
+        ("frozen_first", WITHOUT_GRADIENTS),
+        pytest.param("frozen_last", WITHOUT_GRADIENTS, marks=pytest.mark.matrix),
+    ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_weights_equal_those_of_the_unpartitioned_model(model: str, optimizers: tuple[str, ...]) -> None:
