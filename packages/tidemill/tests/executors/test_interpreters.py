@@ -105,10 +105,12 @@ def test_a_python_that_the_environment_is_not_locked_for_is_refused(tmp_path):
     [
         ("2.21", "3.11", set()),
         ("2.16", "3.12", {"tidemill-serving"}),
-        ("2.15", "3.10", {"tidemill-serving", "tidemill-horovod"}),
-        ("2.12", "3.9", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
-        ("2.6", "3.9", {"tidemill-serving", "tidemill-smp", "tidemill-horovod"}),
-        ("2.4", "3.8", {"tidemill-serving", "tidemill-smp", "tidemill-horovod", "tidemill-tensorflow"}),
+        ("2.15", "3.10", {"tidemill-serving"}),
+        ("2.12", "3.10", {"tidemill-serving"}),
+        ("2.12", "3.9", {"tidemill-serving", "tidemill-smp"}),
+        ("2.6", "3.9", {"tidemill-serving", "tidemill-smp"}),
+        ("2.4", "3.8", {"tidemill-serving", "tidemill-smp", "tidemill-tensorflow"}),
+        ("1.15", "3.7", {"tidemill-serving", "tidemill-smp", "tidemill-tensorflow"}),
     ],
 )
 def test_an_environment_gets_the_distributions_that_run_on_its_version(version, python, without):
