@@ -36,6 +36,8 @@ COMPILED = [
     "new seed",
 ]
 MATRIX = [
+    "fit in float32",
+    "fit of unknown length",
     "fit of recurrent layers",
     "fit of unknown length of tf_keras",
     "fit in a strategy's scope",

@@ -11,7 +11,7 @@ from forked_scripts import start_ranks, wait_for_all
 SCRIPT = Path(__file__).with_name("pipelines.py")
 
 
-@pytest.mark.parametrize("form", ["loop", "fit"])
+@pytest.mark.parametrize("form", [pytest.param("loop", marks=pytest.mark.matrix), "fit"])
 def test_partitions_are_compiled_and_switch_together(form: str) -> None:
     plain, compiled = _run("off", form, ranks=2), _run("on", form, ranks=2)
     first, second = (_shape(rank) for rank in compiled)
@@ -24,7 +24,10 @@ def plain_replicas() -> list[dict[str, Any]]:
     return _run("off", "replicas", ranks=4)
 
 
-@pytest.mark.parametrize("form", ["replicas", "sharded", "horovod"])
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param("replicas", marks=pytest.mark.matrix), "sharded", pytest.param("horovod", marks=pytest.mark.matrix)],
+)
 def test_replicas_of_partitions_stay_bit_equal_and_a_rank_without_kernels_keeps_its_segments(
     plain_replicas: list[dict[str, Any]], form: str
 ) -> None:

@@ -18,7 +18,7 @@ from tidemill_tensorflow.compiler.variants.earlier_jobs import BY_SHAPE
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
 
 
-@pytest.mark.parametrize("form", ["tape", "horovod"])
+@pytest.mark.parametrize("form", [pytest.param("tape", marks=pytest.mark.matrix), "horovod"])
 def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, form: str) -> None:
     started = [start_ranks(2, Path(SCRIPT), switch, form, CACHE=str(tmp_path)) for switch in ("off", "on")]
     plain, compiled = ([json.loads(ended.stdout) for ended in wait_for_all(ranks)] for ranks in started)
@@ -34,7 +34,7 @@ def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, fo
     assert sorted(stored) == sorted(function["shapes"][0]["decision"] for function in compiled[0]["functions"])
 
 
-@pytest.mark.parametrize("form", ["fit", "workers"])
+@pytest.mark.parametrize("form", ["fit", pytest.param("workers", marks=pytest.mark.matrix)])
 def test_workers_of_a_strategy_compile_their_gradients(form: str, reserve_port: Callable[[], int]) -> None:
     plain, compiled = (
         [json.loads(text) for text in _run(*_workers(switch, form, [reserve_port(), reserve_port()]))]
@@ -66,8 +66,15 @@ def test_a_step_over_two_devices_compiles_the_gradients_of_each_and_decides() ->
     assert shape["steps_by_variant"]["plain"] >= 6 and shape["steps_by_variant"]["xla"] >= 6
 
 
-@pytest.mark.parametrize("variant", ["xla", "fused"])
-@pytest.mark.parametrize("form", ["mirrored_fit", "mirrored_fit_of_tf_keras"])
+@pytest.mark.parametrize(
+    ("form", "variant"),
+    [
+        ("mirrored_fit", "xla"),
+        pytest.param("mirrored_fit", "fused", marks=pytest.mark.matrix),
+        pytest.param("mirrored_fit_of_tf_keras", "xla", marks=pytest.mark.matrix),
+        ("mirrored_fit_of_tf_keras", "fused"),
+    ],
+)
 def test_fit_over_two_devices_has_the_losses_and_weights_of_plain_keras(form: str, variant: str) -> None:
     plain, compiled = _on_devices(form, variant)
     _compare_devices(plain, compiled)
