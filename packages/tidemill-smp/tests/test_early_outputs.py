@@ -13,7 +13,6 @@ STEPS = 6
 TRANSPORTS: dict[str, dict[str, str]] = {"compiled": {}, "python": {"SMP_TRANSPORT": "python"}}
 CASES = [
     ("heads", "interleaved", "compiled"),
-    ("supervised", "interleaved", "python"),
     ("exit", "simple", "python"),
     ("auxiliary", "simple", "compiled"),
 ]
