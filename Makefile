@@ -128,8 +128,8 @@ test-runtime test-serving test-horovod test-tensorflow: test-%: $(TF_ENV)/ready 
 	$(IN_JOB) $(SHORT) packages/tidemill-$*/tests
 
 # The engine's ranks live long and serve many tests; the others start and kill ranks. Files have a mark of one of them.
-# .ci/run leaves out test-smp-long, and of test-smp-saved all tests but a few that have the mark of test-smp-rest, too.
-test-smp: ## (T) model parallelism: the engine
+# .ci/run runs test-smp alone, with a few tests of the other parts that have its mark.
+test-smp: ## (T) model parallelism: the engine, and some tests of each part
 test-smp-saved: ## model parallelism: checkpoints, models that are saved, kills (about 8 minutes)
 test-smp-rest: ## model parallelism: transports, replicas, optimizers, fit (about 10 minutes)
 test-smp-long: ## model parallelism: examples, Horovod in hybrids, memory, recomputation (about 35 minutes)

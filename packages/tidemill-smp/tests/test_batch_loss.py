@@ -37,6 +37,7 @@ def test_named_losses_of_microbatches_are_divided_once() -> None:
     check(ranks.run(2, train_named, 4, "simple", config=parity.MANUAL, environment=environment))
 
 
+@pytest.mark.smp_first
 def test_named_losses_of_replicas_are_divided_once() -> None:
     check(ranks.run(4, train_named, 2, "interleaved", config=REPLICAS))
 

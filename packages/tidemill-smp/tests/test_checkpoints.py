@@ -46,7 +46,7 @@ def _save(model: str, directory: str) -> Save:
     ("size", "model", "when"),
     [
         *RESUMED[:-1],
-        pytest.param(*RESUMED[-1], marks=pytest.mark.smp_rest),
+        pytest.param(*RESUMED[-1], marks=pytest.mark.smp_first),
         *(
             pytest.param(*case, marks=pytest.mark.matrix)
             for case in itertools.product((1, 2, 3, 4), ("chain", "language"), ("before", "after"))

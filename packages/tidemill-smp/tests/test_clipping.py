@@ -10,6 +10,7 @@ import ranks
 CONFIG = {"auto_partition": False, "default_partition": 0, "microbatches": 2}
 
 
+@pytest.mark.smp_first
 @pytest.mark.parametrize("gradients", ["dense", "sparse", "none", "infinite", "nan"])
 def test_clipping_outside_the_step_equals_one_process(gradients: str) -> None:
     results = ranks.run(2, clip_both, gradients, config=CONFIG)

@@ -11,6 +11,7 @@ TF_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
 OPTIMIZERS = ("adam", "momentum_clipped", "scaled", "averaging")
 
 
+@pytest.mark.smp_first
 @pytest.mark.parametrize("seeds", [pytest.param("same seed", marks=pytest.mark.matrix), "other seeds"])
 def test_training_equals_one_process_on_the_whole_batch(seeds: str) -> None:
     results = ranks.run(4, train_both, ("adam",) if seeds == "other seeds" else OPTIMIZERS, seeds, config=CONFIG)

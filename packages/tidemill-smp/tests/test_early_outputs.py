@@ -25,6 +25,7 @@ MATRIX = [
 ]
 
 
+@pytest.mark.smp_first
 @pytest.mark.parametrize(("shape", "pipeline", "transport"), CASES)
 def test_models_with_early_outputs_train_as_in_plain_keras(shape: str, pipeline: str, transport: str) -> None:
     check(shape, pipeline, transport)

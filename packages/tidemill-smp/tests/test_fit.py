@@ -14,7 +14,10 @@ MODELS = ("wrapped", "untold", "saturated", "raw", "binary", "masked", "named")
 @pytest.mark.parametrize(
     ("model", "environment"),
     [
-        *(pytest.param(model, None, id=model) for model in MODELS),
+        *(
+            pytest.param(model, None, id=model, marks=pytest.mark.smp_first if model in ("wrapped", "named") else ())
+            for model in MODELS
+        ),
         *(
             pytest.param(model, TF_KERAS, id=f"{model}-tf_keras", marks=() if model == "named" else pytest.mark.matrix)
             for model in MODELS

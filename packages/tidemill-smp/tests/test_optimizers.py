@@ -45,6 +45,7 @@ def test_weights_equal_those_of_the_unpartitioned_model(model: str, optimizers: 
             assert too_few == too_many == 0, f"{model}, {name}: slots in the wrong places"
 
 
+@pytest.mark.smp_first
 def test_loss_scaling_skips_on_all_ranks_and_stays_equal() -> None:
     for scales, plain_scales, difference in ranks.run(2, train_with_infinities, config=CONFIG):
         assert scales == plain_scales

@@ -4,6 +4,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import ranks
 from smdistributed.modelparallel.tensorflow.memory import available_bytes
 
@@ -86,6 +88,7 @@ def profile_and_train() -> Any:
     return slowest, estimated, decided, message
 
 
+@pytest.mark.smp_first
 def test_the_cut_uses_times_measured_before_the_first_step_and_a_restart_repeats_it(tmp_path: Path) -> None:
     config = {"auto_partition": True, "optimize": "speed", "microbatches": 2}
     by_time, *_ = ranks.run(2, cut_of_unequal_layers, str(tmp_path), config={**config, "measure_layers": True})

@@ -128,7 +128,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> LongRun:
     "kill",
     [
         "1:3:step",
-        pytest.param("0:3:save2", marks=pytest.mark.smp_rest),
+        pytest.param("0:3:save2", marks=pytest.mark.smp_first),
         pytest.param("0:5:step", marks=pytest.mark.matrix),
         *(
             pytest.param(f"{rank}:3:save{number}", marks=pytest.mark.matrix)

@@ -68,7 +68,7 @@ def mpi_jobs():
     for count, expected in (("2", TWO), ("4", FOUR)):
         for kind in mpi.KINDS:
             for runner in ((), ("-m", "mpi4py")):
-                marks = [pytest.mark.smp_rest] if (kind, count, runner) in often else [pytest.mark.matrix]
+                marks = [pytest.mark.smp_first] if (kind, count, runner) in often else [pytest.mark.matrix]
                 yield pytest.param(count, expected, runner, kind, marks=marks, id=" ".join([kind, count, *runner[1:]]))
 
 
@@ -126,7 +126,7 @@ def test_one_process_with_two_partitions_gets_an_error_with_the_number_of_ranks(
     assert "there are 1 ranks and 'partitions' is 2" in done.stderr
 
 
-@pytest.mark.smp_rest
+@pytest.mark.smp_first
 def test_the_job_ends_with_the_code_of_the_rank_that_was_killed():
     done = launch(*LAUNCH, "-n", "3", "--prefix", str(SCRIPTS / "die.py"), "kill")
     assert done.returncode == 128 + signal.SIGKILL
@@ -161,7 +161,7 @@ def test_a_signal_to_the_launcher_ends_all_ranks(number):
         wait_for_exit(processes)
 
 
-@pytest.mark.smp_rest
+@pytest.mark.smp_first
 def test_ranks_die_with_a_launcher_that_is_killed():
     with started(*LAUNCH, "-n", "2", str(SCRIPTS / "die.py"), "wait") as job:
         assert job.stdout is not None

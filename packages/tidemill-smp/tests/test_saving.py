@@ -143,7 +143,7 @@ def test_a_write_that_fails_is_raised_on_all_ranks(tmp_path: Path) -> None:
     assert (tmp_path / "saved" / "saved_model.pb").is_file()
 
 
-@pytest.mark.smp_rest
+@pytest.mark.smp_first
 def test_a_failed_save_keeps_the_previous_model_and_other_files(tmp_path: Path) -> None:
     for message, names in run(2, saving.interrupted, str(tmp_path / "model")):
         assert "rank 0" in message and "No space left" in message

@@ -68,6 +68,7 @@ def exchange_kinds():
     return wrong
 
 
+@pytest.mark.smp_first
 def test_every_dtype_and_shape_arrives_as_it_was(config):
     assert ranks.run(2, exchange_kinds, config=config) == [[], []]
 
@@ -167,6 +168,7 @@ def large_both_ways():
     return bool(tf.reduce_all(first == theirs)), bool(tf.reduce_all(second == theirs + 1.0))
 
 
+@pytest.mark.smp_first
 def test_64_mb_are_sent_in_both_directions_at_once(config):
     assert ranks.run(2, large_both_ways, config=config) == [(True, True)] * 2
 
@@ -249,6 +251,7 @@ def steps_at_once():
 STEPS = {"microbatches": 4, "auto_partition": False, "default_partition": 0}
 
 
+@pytest.mark.smp_first
 def test_steps_of_several_threads_do_not_wait_for_each_other(config):
     for gaps in ranks.run(2, steps_at_once, config={**config, **STEPS}):
         assert len(gaps) == 40
@@ -424,6 +427,7 @@ def wait_for_message(label):
         wait()
 
 
+@pytest.mark.smp_first
 def test_a_killed_peer_ends_the_wait(config):
     with ranks.Job(2, {"partitions": 2, **config}) as job:
         assert job.call(name_of_transport) == [config["transport"]] * 2
@@ -435,6 +439,7 @@ def test_a_killed_peer_ends_the_wait(config):
         assert "receive the forward of microbatch 3, partition 1" in failure.text
 
 
+@pytest.mark.smp_first
 def test_a_stopped_peer_ends_the_wait_after_the_limit(config):
     with ranks.Job(2, {"partitions": 2, "hang_timeout_s": 8, **config}) as job:
         job.call(name_of_transport)
