@@ -111,6 +111,7 @@ def expected(watched: Watched) -> list[float]:
     return [float(value) for value in json.loads(line.removeprefix("EXPECTED "))]
 
 
+@pytest.mark.matrix
 def test_results_of_epochs_stand_once_each_while_the_job_runs(watched: Watched) -> None:
     values = watched.samples("validation:loss")
     assert len(values) == 3

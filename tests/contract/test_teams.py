@@ -22,6 +22,7 @@ def test_a_workflow_prepares_trains_tunes_registers_deploys_and_transforms(run_s
     ]
 
 
+@pytest.mark.matrix
 def test_a_pipeline_registers_a_good_model_and_fails_for_a_bad_one_with_cached_steps(run_sdk: RunSdk) -> None:
     assert run_sdk("peers", "v2_pipeline.py") == [
         "EXECUTED Succeeded [('Evaluate', 'Succeeded'), ('GoodEnough', 'Succeeded'), ('Prepare', 'Succeeded'),"

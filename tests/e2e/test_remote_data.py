@@ -129,6 +129,7 @@ def test_a_job_reads_on_while_the_service_is_dead(far: Far) -> None:
     assert [line for line in far.jobs.log(name) if line.startswith("SUM")] == [f"SUM {n} 4950" for n in range(200)]
 
 
+@pytest.mark.matrix
 def test_a_dataset_raises_once_an_object_is_another_one(far: Far) -> None:
     far.put("replaced/a", record_io(1, 2))
     uri = far.put("replaced/b", record_io(3))

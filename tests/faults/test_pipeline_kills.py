@@ -131,6 +131,7 @@ def succeeded(jobs: Any, arn: str, wait_until: Any) -> dict[str, dict[str, Any]]
     return steps(jobs, arn)
 
 
+@pytest.mark.matrix
 def test_six_steps_killed_at_each_are_executed_once_and_their_results_reused(victim: Victim, wait_until: Any) -> None:
     first, *others = STAGES
     victim.start(first)

@@ -150,6 +150,7 @@ def test_no_job_is_lost_or_runs_twice(kills: int, pair: list[Service], jobs_of: 
     print(f"{kills} kills, {len(acknowledged)} jobs, {pair[0].log.count('standby.takes_over')} takeovers")
 
 
+@pytest.mark.matrix
 def test_a_viewer_hears_what_changes_through_any_service_and_of_a_takeover(pair: list[Service], jobs_of: Any) -> None:
     leader = json.loads((pair[0].state_dir / "service.json").read_text())["pid"]
     first, second = sorted(pair, key=lambda each: each.pid != leader)
