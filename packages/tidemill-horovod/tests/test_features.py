@@ -25,7 +25,11 @@ def run(*words: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "transport"), [(MPIRUN, "auto"), (LAUNCHER, "encrypted-tcp")], ids=["mpirun", "launcher"]
+    ("launcher", "transport"),
+    [
+        pytest.param(MPIRUN, "auto", id="mpirun"),
+        pytest.param(LAUNCHER, "encrypted-tcp", id="launcher", marks=pytest.mark.matrix),
+    ],
 )
 def test_every_argument_has_the_effect_in_the_table(launcher: list[str], transport: str) -> None:
     output = run(*launcher, FEATURES, "--transport", transport)

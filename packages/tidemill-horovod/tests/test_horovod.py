@@ -34,7 +34,7 @@ def test_every_call_returns_the_right_result_in_one_process():
     assert "all calls right on 0 of 1" in run(sys.executable, CALLS)
 
 
-@pytest.mark.parametrize("options", [[], ["--ranks"]])
+@pytest.mark.parametrize("options", [pytest.param([], marks=pytest.mark.matrix), ["--ranks"]])
 def test_every_call_returns_the_right_result_under_mpirun(options):
     output = run(MPIRUN, "-np", "2", sys.executable, CALLS, *options)
     assert output.count("all calls right on") == 2

@@ -182,7 +182,13 @@ def wrap_functional(rules: dict[str, int] | None) -> Any:
     return losses, plain_losses, sorted(v.path for v in net.variables if is_remote(v))
 
 
-@pytest.mark.parametrize("environment", [{}, {"TF_USE_LEGACY_KERAS": "1"}], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({}, id="keras"),
+        pytest.param({"TF_USE_LEGACY_KERAS": "1"}, id="tf_keras", marks=pytest.mark.matrix),
+    ],
+)
 def test_a_wrapped_model_lists_its_layers_and_variables_like_the_model_itself(environment: dict[str, str]) -> None:
     for plain, before, after in ranks.run(2, describe_models, environment=environment):
         assert before == plain
