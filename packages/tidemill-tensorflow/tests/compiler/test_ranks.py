@@ -34,7 +34,8 @@ def test_ranks_of_horovod_decide_alike_and_keep_equal_weights(tmp_path: Path, fo
     assert sorted(stored) == sorted(function["shapes"][0]["decision"] for function in compiled[0]["functions"])
 
 
-@pytest.mark.parametrize("form", ["fit", pytest.param("workers", marks=pytest.mark.matrix)])
+@pytest.mark.matrix
+@pytest.mark.parametrize("form", ["fit", "workers"])
 def test_workers_of_a_strategy_compile_their_gradients(form: str, reserve_port: Callable[[], int]) -> None:
     plain, compiled = (
         [json.loads(text) for text in _run(*_workers(switch, form, [reserve_port(), reserve_port()]))]
@@ -72,7 +73,7 @@ def test_a_step_over_two_devices_compiles_the_gradients_of_each_and_decides() ->
         ("mirrored_fit", "xla"),
         pytest.param("mirrored_fit", "fused", marks=pytest.mark.matrix),
         pytest.param("mirrored_fit_of_tf_keras", "xla", marks=pytest.mark.matrix),
-        ("mirrored_fit_of_tf_keras", "fused"),
+        pytest.param("mirrored_fit_of_tf_keras", "fused", marks=pytest.mark.matrix),
     ],
 )
 def test_fit_over_two_devices_has_the_losses_and_weights_of_plain_keras(form: str, variant: str) -> None:
@@ -86,7 +87,9 @@ def test_fit_over_two_devices_has_the_losses_and_weights_of_plain_keras(form: st
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
-        ("synchronized", "it communicates before the gradients (CollectiveReduceV2, "),
+        pytest.param(
+            *("synchronized", "it communicates before the gradients (CollectiveReduceV2, "), marks=pytest.mark.matrix
+        ),
         ("common_value", "its replicas on several devices use a common value (Mul, "),
     ],
 )
