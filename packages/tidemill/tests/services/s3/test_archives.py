@@ -88,6 +88,7 @@ def test_what_cannot_be_applied_to_the_files_of_an_archive_is_refused(
     assert objects_of(s3, bucket) == {}
 
 
+@pytest.mark.matrix
 def test_the_sdk_sends_small_files_in_archives_and_finds_them_unchanged(
     s3: Any, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

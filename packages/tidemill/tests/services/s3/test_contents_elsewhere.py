@@ -204,6 +204,7 @@ def test_a_kill_during_an_upload_leaves_no_parts_there(
     assert _noted(tmp_path / "s/tidemill.db") == []
 
 
+@pytest.mark.matrix
 def test_the_other_s3_may_go_and_come_back(tmp_path: Path, start: Callable[..., Any]) -> None:
     body = os.urandom(9 * MIB)
     with start(tmp_path / "other") as far:
@@ -267,6 +268,7 @@ def test_keys_without_permission_are_refused_at_the_start(
     assert "HTTP 403 SignatureDoesNotMatch" in capfd.readouterr().err
 
 
+@pytest.mark.matrix
 def test_objects_stay_where_they_are_when_the_setting_changes(
     tmp_path: Path, start: Callable[..., Any], other: Other, capfd: Any
 ) -> None:
