@@ -5,6 +5,7 @@ Runs on every TensorFlow from 2.12 on, with Keras 2 or 3.
 """
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -169,14 +170,21 @@ def loop():
     return [*found, float(counter)], [*model.get_weights(), table.numpy()]
 
 
+@functools.cache
+def two_devices():
+    """Return one strategy for all forms: TensorFlow 2.15 and newer mix up the collectives of two."""
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
 def mirrored_fit():
-    return fit(dense, scope=tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope())
+    return fit(dense, scope=two_devices().scope())
 
 
 def mirrored_loop():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = two_devices()
     with strategy.scope():
         model, optimizer = convolutions(), optimizers.Adam(1e-3)
+        optimizer.build(model.trainable_variables)  # Keras 3 cannot do that within a step of replicas
     loss_of = losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
     def replica(features, labels):
