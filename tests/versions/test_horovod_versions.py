@@ -14,6 +14,7 @@ import pytest
 from tidemill.core.frameworks import FRAMEWORKS
 
 SCRIPTS = Path(__file__).parent / "horovod_scripts"
+CALLS = Path(__file__).parents[2] / "packages/tidemill-horovod/tests/jobs"
 RANKS = {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}
 OLD = ("1.15", "2.4", "2.6", "2.12", "2.15")
 WITH_EAGER = OLD[1:]
@@ -32,12 +33,13 @@ RUNS = [
 ]
 
 
-def run(jobs: Any, script: str, version: str, **hyperparameters: str) -> list[str]:
-    """Run a script on two ranks, and return its log without the marks of the ranks."""
+def run(jobs: Any, script: Path, version: str, **files: str) -> list[str]:
+    """Run a script with further files on two ranks, and return its log without the marks of the ranks."""
     uri = f"763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:{version}-cpu-py3"
     job = jobs.run(
-        (SCRIPTS / f"{script}.py").read_text(),
-        HyperParameters={**RANKS, **hyperparameters},
+        script.read_text(),
+        files=files,
+        HyperParameters=RANKS,
         AlgorithmSpecification={"TrainingImage": uri, "TrainingInputMode": "File"},
     )
     lines = jobs.log(job["TrainingJobName"])
@@ -51,7 +53,7 @@ def run(jobs: Any, script: str, version: str, **hyperparameters: str) -> list[st
 )
 def test_two_ranks_train_as_one_process_on_the_whole_batch(jobs, build_environment, script, version, equal):
     build_environment(version)
-    lines = run(jobs, script, version)
+    lines = run(jobs, SCRIPTS / f"{script}.py", version)
     assert {line.partition(" ")[2] for line in lines if line.startswith("EQUAL ")} >= set(equal), lines
     assert any(SLOWER.get(version, "EQUAL") in line for line in lines), lines
 
@@ -61,6 +63,17 @@ def test_two_ranks_train_as_one_process_on_the_whole_batch(jobs, build_environme
 @pytest.mark.parametrize("version", FRAMEWORKS)
 def test_ranks_know_their_numbers_on_every_version(jobs, build_environment, version):
     build_environment(version)
-    lines = run(jobs, "basic", version)
+    lines = run(jobs, SCRIPTS / "basic.py", version)
     found = sorted(json.loads(line.partition(" ")[2]) for line in lines if line.startswith("BASIC "))
     assert found == [[0, 2, 0, 2], [1, 2, 1, 2]]
+
+
+@pytest.mark.matrix
+@pytest.mark.feature("horovod")
+@pytest.mark.parametrize("version", ["2.12", "2.15"])
+def test_calls_and_arguments_have_their_effects_with_keras_2(jobs, build_environment, version):
+    """The script has numbers, errors of mismatched ranks and effects of arguments as Horovod has them."""
+    build_environment(version)
+    files = {name: (CALLS / name).read_text() for name in ("mismatches.py", "values.py")}
+    lines = run(jobs, CALLS / "features.py", version, **files)
+    assert len({line for line in lines if line.startswith("shown ")}) >= 60, lines

@@ -23,6 +23,7 @@ rank, size = hvd.rank(), hvd.size()
 assert size == 2
 shown = [("init", "process_sets")]
 keras_variable = getattr(tf.keras, "Variable", tf.Variable)  # Keras 2 has no variables of its own
+KERAS_3 = keras_variable is not tf.Variable
 
 
 def mine(*values, dtype=tf.float32):
@@ -227,7 +228,7 @@ def step(kind=hvd.DistributedOptimizer, steps=1, variable=None, **given):
     variable = keras_variable([0.0]) if variable is None else variable
     for _ in range(steps):
         optimizer.apply_gradients([(tf.constant([4.0 if rank == 0 else -2.0]), variable)])
-    return -variable.value.numpy()
+    return -tf.convert_to_tensor(variable).numpy()
 
 
 for function, call in calls.items():
@@ -334,7 +335,7 @@ same(step(steps=4, backward_passes_per_step=2, average_aggregated_gradients=True
 for scale in (True, False):
     optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), scale_local_gradients=scale)
     local, contained, table, shared_one = (keras_variable(np.zeros((3, 1), "float32")) for _ in range(4))
-    for one in (local, contained.value, table):
+    for one in (local, contained.value if KERAS_3 else contained, table):
         optimizer.register_local_var(one)
     given = tf.fill([3, 1], rank + 1.0)
     rows = tf.IndexedSlices(given[:1], tf.constant([1]), tf.constant([3, 1]))
@@ -353,18 +354,24 @@ kinds = []
 plain = tf.IndexedSlices
 optimizer = tf.keras.optimizers.SGD(1.0)
 table = keras_variable(np.zeros((3, 1), "float32"))
-original = type(optimizer).apply
-type(optimizer).apply = lambda self, grads, variables=None: (
-    kinds.append(type(grads[0])),
-    original(self, grads, variables),
-)[1]
+apply = "apply" if KERAS_3 else "apply_gradients"
+original = getattr(type(optimizer), apply)
+
+
+def noted(self, grads, *arguments, **options):
+    grads = list(grads)
+    kinds.append(type(grads[0] if KERAS_3 else grads[0][0]))
+    return original(self, grads, *arguments, **options)
+
+
+setattr(type(optimizer), apply, noted)
 slices = tf.IndexedSlices(tf.constant([[1.0 + rank]]), tf.constant([rank]), tf.constant([3, 1]))
 hvd.DistributedOptimizer(optimizer).apply_gradients([(slices, table)])
 same(table, [[-0.5], [-1.0], [0]])
 dense = hvd.DistributedOptimizer(type(optimizer).__mro__[1](1.0), sparse_as_dense=True)
 dense.apply_gradients([(slices, table)])
 assert [issubclass(kind, tf.IndexedSlices) for kind in kinds] == [True, False]
-type(optimizer)._horovod_base.apply = original
+setattr(type(optimizer)._horovod_base, apply, original)
 same(table, [[-1.0], [-2.0], [0]])
 shows(
     "DistributedOptimizer",
@@ -399,7 +406,9 @@ model.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.0)), "mse")
 for variable in model.variables:
     variable.assign([[rank + 1.0]])
 first, second, third, fourth = model.variables
-callback = horovod.tensorflow.keras.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=[second, third.value])
+callback = horovod.tensorflow.keras.callbacks.BroadcastGlobalVariablesCallback(
+    0, local_variables=[second, third.value if KERAS_3 else third]
+)
 callback.register_local_var(fourth)
 model.fit(np.ones([2, 1]), np.ones([2, 1]), verbose=0, callbacks=[callback])
 same(tf.concat(model.variables, 1), [[1, rank + 1, rank + 1, rank + 1]])

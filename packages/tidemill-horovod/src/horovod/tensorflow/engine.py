@@ -36,6 +36,9 @@ _WAITING = (
     "TensorFlow while it waits; gradients are sent together after the backward pass. From 2.15 on they are sent during "
     "the backward pass"
 )
+_WAITING_THREADS = "64"
+"""Inter-op threads where collectives occupy them. If there are fewer than collectives that may run at the same time,
+ranks that begin these in different orders wait for each other for ever."""
 _TEXT_BYTES = 1024
 _DEFAULT_FUSION_BYTES = 64 << 20
 
@@ -99,8 +102,11 @@ def start_engine(rendezvous: Rendezvous) -> CollectiveEngine:
     else:
         is_asynchronous = bool(functions.tidemill_horovod_is_asynchronous())
         engine = CollectiveEngine(ops.horovod_collective, True, is_asynchronous, made.hosts)
-    if rendezvous.rank == 0 and not engine.is_asynchronous:
-        _LOG.warning(_SLOWER if ops is None else _WAITING, tf.__version__)
+    if not engine.is_asynchronous:
+        # Sessions, and the eager runtime if it has not begun, read it when they make their pool of threads.
+        os.environ.setdefault("TF_NUM_INTEROP_THREADS", _WAITING_THREADS)
+        if rendezvous.rank == 0:
+            _LOG.warning(_SLOWER if ops is None else _WAITING, tf.__version__)
     return engine
 
 
