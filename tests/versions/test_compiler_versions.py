@@ -23,7 +23,7 @@ ENABLED = "sagemaker_training_compiler_enabled"
 COMPILER = {ENABLED: "true", "sagemaker_training_compiler_max_cost": '"inf"'}
 FEW = "fit,loop"
 COMPILED = versions_with("compiler")
-NOTICE = "training compiler: needs TensorFlow 2.12 or newer"
+NOTICE = "needs TensorFlow 2.12 or newer"
 
 
 def image(version: str) -> dict[str, Any]:
