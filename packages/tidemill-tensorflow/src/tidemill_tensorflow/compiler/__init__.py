@@ -70,7 +70,7 @@ def compile_training(
     if tuple(int(part) for part in tf.__version__.split(".")[:2]) < MIN_TENSORFLOW:
         wanted = ".".join(str(part) for part in MIN_TENSORFLOW)
         raise RuntimeError(
-            f"the training compiler needs TensorFlow {wanted} or newer, and this is {tf.__version__}: use"
+            f"compile_training needs TensorFlow {wanted} or newer, and this is {tf.__version__}: use"
             f" framework_version={wanted!r}"
         )
     from tidemill_tensorflow.compiler import interception
