@@ -178,6 +178,21 @@ def test_both_ways_of_parsing_agree_on_what_a_document_means() -> None:
         assert repr(slow).replace(", nan]", "]").replace(", 'n': nan}", "}") == repr(fast)
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"instances": [1], "instances": [2]}', {"instances": [1]}),
+        (b'{"signature_name": "a", "instances": [1], "signature_name": "b"}', {"signature_name": "a", "instances": [1]}),
+        (b'{"instances": [{"x": 1}, {"x": 2, "x": 3}]}', {"instances": [{"x": 1}, {"x": 2}]}),
+        (b'{"inputs": {"x": [1], "y": [2], "x": [NaN]}}', {"inputs": {"x": [1], "y": [2]}}),
+        (b'{"examples": [{"x": 1}], "context": {"c": 1, "c": 2}}', {"examples": [{"x": 1}], "context": {"c": 1}}),
+    ],
+)
+def test_the_first_of_equal_keys_is_used_as_in_tf_serving(body: bytes, expected: Any) -> None:
+    assert parse(body) == expected
+    assert parse(body, keep_integers=True) == expected
+
+
 def test_integers_are_kept_for_integer_inputs() -> None:
     assert parse(b'{"a": [' + b"1" * 40 + b", 1.5]}", keep_integers=True) == {"a": [int("1" * 40), 1.5]}
 

@@ -174,6 +174,7 @@ def distribute(
         methods["apply_gradients"] = _apply_gradients
     elif callable(getattr(optimizer, "get_gradients", None)):
         methods["get_gradients"] = _get_gradients
+        methods["get_updates"] = _get_updates
     else:
         raise ValueError(
             f"{function}: optimizer is {optimizer!r}; allowed is an optimizer of Keras, tf_keras or tf.compat.v1.train"
@@ -248,6 +249,23 @@ def _apply_gradients(
 def _get_gradients(self: _DistributedOptimizer, loss: Tensor, params: Sequence[Variable]) -> list[Gradient | None]:
     """`get_gradients` of the package keras before 2.4, whose optimizers only make the ops of a graph."""
     return self._horovod.reduce(self._horovod_base.get_gradients(self, loss, params), params)
+
+
+def _get_updates(self: _DistributedOptimizer, loss: Tensor, params: Sequence[Variable]) -> list[Any]:
+    """`get_updates` of the same optimizers, which count the step before they read the count.
+
+    Keras makes the op that counts first, and does not order it and the ops that read, from which Adam has its step
+    size. With many threads of TensorFlow, each rank would read another count.
+    """
+    handle = self.iterations.handle
+    before = handle.consumers()
+    updates: list[Any] = self._horovod_base.get_updates(self, loss=loss, params=params)
+    uses = [use for use in handle.consumers() if use not in before]
+    counts = [use for use in uses if use.type.startswith("Assign")]
+    for use in uses:
+        if use.type == "ReadVariableOp" and not use.control_inputs:
+            use._add_control_inputs(counts)
+    return updates
 
 
 def _compute_gradients(
