@@ -74,7 +74,8 @@ $(TF_ENV)/ready: .venv/ready requirements/tf-$(TF).txt requirements/tf-$(TF)-tes
 	$(INTO) --require-hashes -r requirements/tf-$(TF).txt
 	$(INTO) --no-deps --require-hashes -r requirements/tf-$(TF)-test.txt
 	$(INTO) --no-deps --no-build-isolation $(addprefix -e ,$(IN_JOB_PACKAGES))
-	$(UV) pip uninstall -q -p $(@D) matplotlib # Keras imports it each time; scikit-learn has the data of examples
+	$(UV) pip uninstall -q -p $(@D) matplotlib scikit-learn # Keras would import them each time
+	$(INTO) --no-deps -c requirements/tf-$(TF).txt --target $(@D)/scikit-learn scikit-learn # has the data of examples
 	@touch $@
 
 # What a file in requirements/ lists, e.g. Open MPI, away from MPICH (both bring mpirun), or one of Pipe mode's TensorFlows.

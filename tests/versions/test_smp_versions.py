@@ -3,6 +3,7 @@
 The reference is a process of the same TensorFlow in which no part of tidemill is importable.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,11 +14,16 @@ import pytest
 from tidemill.core.frameworks import FRAMEWORKS
 
 SCRIPTS = Path(__file__).with_name("scripts")
+SMP_TESTS = Path(__file__).parents[2] / "packages/tidemill-smp/tests"
 BUCKET = "sagemaker-us-west-2-000000000000"
 PIPELINE = {"partitions": 2, "microbatches": 2}
 HYBRID = {**PIPELINE, "ddp": True}
 """Two partitions of two replicas each."""
 KERAS_3 = [version for version in FRAMEWORKS if FRAMEWORKS[version].number >= (2, 16)]
+OF_OTHER_KERAS = ("every_rank_lists", "cannot_be_saved", "models_of_tf_keras_are_saved")
+"""Parts of the names of tests that expect Keras 3 or the package tf_keras."""
+WITHOUT_BFLOAT16 = "mixed"
+"""The same; TensorFlow 2.12 normalizes layers only in float32 on CPUs."""
 MATRIX = [
     ("2.12.1", "2.12", HYBRID, "legacy"),
     ("2.15.1", "2.15", PIPELINE, "legacy"),
@@ -77,3 +83,28 @@ def test_a_script_of_the_documents_equals_the_unpartitioned_model(
     assert found["names"] == []
     assert {name: gap for name, gap in found["gaps"].items() if gap > 1e-5} == {}
     assert len(found["gaps"]) == 4
+
+
+@pytest.mark.matrix
+@pytest.mark.feature("model parallelism")
+@pytest.mark.parametrize(
+    ("version", "without"), [("2.12", (*OF_OTHER_KERAS, WITHOUT_BFLOAT16)), ("2.15", OF_OTHER_KERAS)]
+)
+def test_the_librarys_tests_of_tf_keras_pass_with_native_keras_2(build_environment, tmp_path, version, without):
+    environment = build_environment(version)
+    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        (spec,) = importlib.util.find_spec(name).submodule_search_locations
+        (tmp_path / name).symlink_to(spec)
+    parts = ("saving", "tf_keras", "checkpoints_tf_keras", "tf_keras_optimizers")
+    files = (SMP_TESTS / f"test_{part}.py" for part in parts)
+    chosen = " and ".join(f"not {name}" for name in without)
+    options = ("-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-k", chosen)
+    done = subprocess.run(
+        [environment.python, "-m", "pytest", *options, *files],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]

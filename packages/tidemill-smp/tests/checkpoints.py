@@ -93,7 +93,7 @@ class Training:
         def train(x: Any, y: Any) -> Any:
             grads, loss = forward_backward(x, y)
             variables = model.trainable_variables
-            optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], variables, strict=True))
+            optimizer.apply_gradients(zip([grad.accumulate() for grad in grads], variables))  # noqa: B905
             return loss.reduce_mean()
 
         return train
@@ -473,7 +473,7 @@ class Pair:
         @tf.function
         def train(x: Any, y: Any) -> None:
             grads = [grad.accumulate() for grad in forward_backward(x, y)]
-            optimizer.apply_gradients(zip(grads, model.trainable_variables, strict=True))
+            optimizer.apply_gradients(zip(grads, model.trainable_variables))  # noqa: B905
 
         return train
 

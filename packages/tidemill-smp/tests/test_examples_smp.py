@@ -15,6 +15,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "03_model_parallel"
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
 ALONE = [sys.executable]
 TWO, ONE = (LAUNCH, "2"), (ALONE, "1")
+SCIKIT_LEARN = Path(sys.prefix) / "scikit-learn"
+"""Where the Makefile installs it, so that other tests do not import it together with Keras."""
 DEADLINE_S = 300
 
 
@@ -23,7 +25,7 @@ def run(directory: Path, script: str, *words: str, by: list[str] = ALONE) -> str
     done = subprocess.run(
         [*by, EXAMPLES / script, *words],
         cwd=directory,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(SCIKIT_LEARN)},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

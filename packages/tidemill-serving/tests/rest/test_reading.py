@@ -182,7 +182,7 @@ def test_both_ways_of_parsing_agree_on_what_a_document_means() -> None:
     ("body", "expected"),
     [
         (b'{"instances": [1], "instances": [2]}', {"instances": [1]}),
-        (b'{"signature_name": "a", "instances": [1], "signature_name": "b"}', {"signature_name": "a", "instances": [1]}),
+        (b'{"inputs": [1], "signature_name": "a", "signature_name": "b"}', {"inputs": [1], "signature_name": "a"}),
         (b'{"instances": [{"x": 1}, {"x": 2, "x": 3}]}', {"instances": [{"x": 1}, {"x": 2}]}),
         (b'{"inputs": {"x": [1], "y": [2], "x": [NaN]}}', {"inputs": {"x": [1], "y": [2]}}),
         (b'{"examples": [{"x": 1}], "context": {"c": 1, "c": 2}}', {"examples": [{"x": 1}], "context": {"c": 1}}),

@@ -257,7 +257,7 @@ def _get_updates(self: _DistributedOptimizer, loss: Tensor, params: Sequence[Var
     Keras makes the op that counts first, and does not order it and the ops that read, from which Adam has its step
     size. With many threads of TensorFlow, each rank would read another count.
     """
-    handle = self.iterations.handle
+    handle: Any = self.iterations.handle  # a tensor of a graph
     before = handle.consumers()
     updates: list[Any] = self._horovod_base.get_updates(self, loss=loss, params=params)
     uses = [use for use in handle.consumers() if use not in before]

@@ -26,7 +26,7 @@ from smdistributed.modelparallel.tensorflow.marks import plain_scope
 from smdistributed.modelparallel.tensorflow.patch import Patch
 from tensorflow.python.eager import lift_to_graph
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import resource_variable_ops, variable_scope
 
 _KERAS_2_MODEL = ".engine.training"  # below tf_keras.src, keras.src (2.13 to 2.15) or keras (2.12)
 IS_KERAS_2 = str(tf.keras.Model.__module__).endswith(_KERAS_2_MODEL)
@@ -50,6 +50,17 @@ def keras_2_module(name: str) -> Any:
         name: For example `engine.training`.
     """
     return importlib.import_module(f"{str(tf.keras.Model.__module__).removesuffix(_KERAS_2_MODEL)}.{name}")
+
+
+def serialized(model: KerasModel) -> dict[str, Any]:
+    """Return what a `.keras` file stores of a model, except its weights.
+
+    Raises:
+        NotImplementedError, TypeError, ValueError: Keras cannot serialize a part of it.
+    """
+    saving = keras_2_module("saving.serialization_lib") if IS_KERAS_2 else tf.keras.saving
+    config: dict[str, Any] = saving.serialize_keras_object(model)
+    return config
 
 
 def is_keras_variable(variable: object) -> bool:
@@ -335,8 +346,10 @@ def _patched_make_variable(created: Callable[[Any, Callable[[], Any]], None]) ->
 def _created_eagerly(_: Callable[..., Any], **options: Any) -> Variable:
     initial = options.pop("initial_value", None)
     value = _lifted(initial) if isinstance(initial, tf.Tensor) and not hasattr(initial, "numpy") else initial
+    on_2_12 = hasattr(variable_scope, "default_variable_creator_v2")
+    module = variable_scope if on_2_12 else resource_variable_ops
     with tf.init_scope():
-        return resource_variable_ops.default_variable_creator_v2(None, initial_value=value, **options)
+        return module.default_variable_creator_v2(None, initial_value=value, **options)
 
 
 def _lifted(tensor: Tensor) -> Tensor:

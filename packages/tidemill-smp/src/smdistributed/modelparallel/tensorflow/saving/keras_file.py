@@ -9,6 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError, SMPUsageError
 from smdistributed.modelparallel.tensorflow._shared.tensorflow_types import KerasModel
+from smdistributed.modelparallel.tensorflow.keras_api import serialized
 from smdistributed.modelparallel.tensorflow.saving.existing import refuse_existing
 from smdistributed.modelparallel.tensorflow.saving.gathering import Values, on_first_rank
 from smdistributed.modelparallel.tensorflow.session import current
@@ -32,7 +33,7 @@ def save_keras(model: KerasModel, path: str | os.PathLike[str], *, overwrite: bo
     if not overwrite:
         refuse_existing(target)
     try:
-        tf.keras.saving.serialize_keras_object(model)
+        serialized(model)
     except (NotImplementedError, TypeError, ValueError) as error:
         raise SMPUsageError(
             f"the model {model.name!r} of class {type(model).__name__} cannot be saved as {target}: a .keras file "
