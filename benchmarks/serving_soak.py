@@ -127,6 +127,14 @@ class Load:
         _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", self.port)
         return client
 
+    async def free_client(self) -> Client:
+        """Return a client without a request, on a connection that the server has not closed as idle."""
+        while self.free:
+            client = self.free.pop()
+            if not client.transport.is_closing():
+                return client
+        return await self.connect()
+
     async def ask(self, client: Client, request: bytes) -> tuple[bytes, bytes]:
         """Return head and body of the answer."""
         answer: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
@@ -178,7 +186,7 @@ class Load:
             while sent < passed_s * rate:
                 answers.late_s.append(passed_s - sent / rate)
                 sent += 1
-                send(self.free.pop() if self.free else await self.connect())
+                send(await self.free_client())
             await asyncio.sleep(0.001)
         end_s = time.perf_counter() + 60
         while busy and not failed:

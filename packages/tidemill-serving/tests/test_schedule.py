@@ -96,8 +96,17 @@ def test_one_size_that_seems_dear_by_other_work_lets_no_larger_runs_be_tried() -
     curve, taken, row_s = CostCurve(max_rows=32), [], {1: 0.014, 2: 0.019, 4: 0.015}
     for _ in range(200):
         taken.append(curve.rows_for(32))
-        curve.add(taken[-1], row_s[taken[-1]] * taken[-1])  # 4 rows are cheaper than 2, but not than 1
-    assert max(taken) == 4
+        curve.add(taken[-1], row_s[taken[-1]] * taken[-1])
+    assert max(taken) == 2
+
+
+def test_four_rows_are_not_tried_if_two_save_nothing_and_a_run_is_long() -> None:
+    for cost_s, largest in ((linear, 2), (lambda rows: linear(rows) / 10, 4), (falling, 32)):
+        curve, taken = CostCurve(max_rows=32), []
+        for _ in range(200):
+            taken.append(curve.rows_for(32))
+            curve.add(taken[-1], cost_s(taken[-1]))
+        assert max(taken) == largest
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ _SETTLED = 16  # runs after which a choice is worth a line in the log
 # The cost of a row must fall this much below the lowest of smaller runs for twice as many to be tried: their memory
 # stays, and if the fall was noise, the requests of the larger run wait for nothing.
 _SAVING = 0.9
-_TRIED_ROWS = 4  # up to here all sizes are tried
+# Up to four rows, half of that is enough: with costs that have a fixed and a proportional part, larger runs could save
+# twice as much. Short runs have small tensors and noisy times: these sizes are all tried.
+_FIRST_SAVING, _FIRST_ROWS, _SHORT_ROW_S = 0.95, 4, 0.005
 _PROBE_EVERY = 64
 
 
@@ -116,7 +118,9 @@ class CostCurve:
         largest = max(known)
         double = 2 * largest
         smaller_s = min((row_s for rows, row_s in known.items() if rows < largest), default=0.0)
-        improves = largest < _TRIED_ROWS or known[largest] <= smaller_s * _SAVING
+        improves = largest == 1 or known[largest] <= smaller_s * _SAVING
+        if largest < _FIRST_ROWS:
+            improves = improves or known[largest] <= max(smaller_s * _FIRST_SAVING, _SHORT_ROW_S)
         if double <= min(waiting, self._max_rows) and self._is_unknown(double) and improves:
             return double
         rows = self._choice if self._choice <= waiting else _smallest(known)
