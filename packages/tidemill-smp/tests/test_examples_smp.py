@@ -15,8 +15,12 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "03_model_parallel"
 LAUNCH = [sys.executable, "-m", "smdistributed.modelparallel.tensorflow.run", "-n", "2"]
 ALONE = [sys.executable]
 TWO, ONE = (LAUNCH, "2"), (ALONE, "1")
-SCIKIT_LEARN = Path(sys.prefix) / "scikit-learn"
-"""Where the Makefile installs it, so that other tests do not import it together with Keras."""
+ENVIRONMENT = {
+    **os.environ,
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    # Where the Makefile installs it, so that other tests do not import it together with Keras.
+    "PYTHONPATH": str(Path(sys.prefix) / "scikit-learn"),
+}
 DEADLINE_S = 300
 
 
@@ -25,7 +29,7 @@ def run(directory: Path, script: str, *words: str, by: list[str] = ALONE) -> str
     done = subprocess.run(
         [*by, EXAMPLES / script, *words],
         cwd=directory,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(SCIKIT_LEARN)},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -110,6 +114,7 @@ def test_each_example_names_what_it_needs_first(tmp_path: Path) -> None:
     done = subprocess.run(
         [*ALONE, EXAMPLES / "fine_tune.py", "--partitions", "1"],
         cwd=tmp_path,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=False,
