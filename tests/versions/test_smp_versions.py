@@ -20,6 +20,11 @@ PIPELINE = {"partitions": 2, "microbatches": 2}
 HYBRID = {**PIPELINE, "ddp": True}
 """Two partitions of two replicas each."""
 KERAS_3 = [version for version in FRAMEWORKS if FRAMEWORKS[version].number >= (2, 16)]
+PYTEST = (
+    *("pytest", "_pytest", "py", "pluggy", "iniconfig", "packaging", "pygments"),
+    *("hypothesis", "_hypothesis_globals", "_hypothesis_ftz_detector", "sortedcontainers"),
+)
+"""Modules that the tests need and environments of jobs lack; they have the Python of this process."""
 OF_OTHER_KERAS = ("every_rank_lists", "cannot_be_saved", "models_of_tf_keras_are_saved")
 """Parts of the names of tests that expect Keras 3 or the package tf_keras."""
 WITHOUT_BFLOAT16 = "mixed"
@@ -92,13 +97,14 @@ def test_a_script_of_the_documents_equals_the_unpartitioned_model(
 )
 def test_the_librarys_tests_of_tf_keras_pass_with_native_keras_2(build_environment, tmp_path, version, without):
     environment = build_environment(version)
-    for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
-        (spec,) = importlib.util.find_spec(name).submodule_search_locations
-        (tmp_path / name).symlink_to(spec)
+    for name in PYTEST:
+        spec = importlib.util.find_spec(name)
+        module = Path(spec.submodule_search_locations[0] if spec.submodule_search_locations else spec.origin)
+        (tmp_path / module.name).symlink_to(module)
     parts = ("saving", "tf_keras", "checkpoints_tf_keras", "tf_keras_optimizers")
     files = (SMP_TESTS / f"test_{part}.py" for part in parts)
     chosen = " and ".join(f"not {name}" for name in without)
-    options = ("-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-k", chosen)
+    options = ("-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", f"--confcutdir={SMP_TESTS}", "-k", chosen)
     done = subprocess.run(
         [environment.python, "-m", "pytest", *options, *files],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
