@@ -159,7 +159,7 @@ matrix-tuning: .venv/ready ## Bayesian tuning against random search: five functi
 	$(BIN)/python $(PYTEST) -m matrix packages/tidemill/tests/control
 matrix-kills: setup ## kill -9 on PostgreSQL: 1,000 times while rows are written, 50 times two services (about ten minutes)
 	$(BIN)/python $(PYTEST) -m matrix packages/tidemill/tests/store tests/faults/test_takeover_kills.py
-matrix-versions: .venv/ready jobs-environment ## jobs on every TensorFlow version that has an environment (half an hour, 12 GB at first)
+matrix-versions: .venv/ready jobs-environment ## jobs on every TensorFlow version that has an environment (an hour and a half, 12 GB at first)
 .venvs/sdk-js/ready: $(wildcard requirements/sdk-js/*.json)
 	@command -v npm >/dev/null || { echo "npm is missing: apt install npm" >&2; exit 1; }
 	mkdir -p $(@D) && cp $^ $(@D) && npm ci --prefix $(@D) --silent --no-audit --no-fund

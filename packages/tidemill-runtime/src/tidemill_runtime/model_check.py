@@ -29,7 +29,8 @@ def warnings_about(model_dir: Path) -> list[str]:
         return [
             f"there is no SavedModel under {model_dir}; TensorFlow Serving needs one, e.g. "
             'model.export(os.path.join(os.environ["SM_MODEL_DIR"], "1")), before TensorFlow 2.13 '
-            'model.save(DIRECTORY, save_format="tf"), in 1.15 tf.keras.experimental.export_saved_model(model, DIRECTORY)'
+            'model.save(DIRECTORY, save_format="tf"), '
+            "in 1.15 tf.keras.experimental.export_saved_model(model, DIRECTORY)"
         ]
     odd = [str(path.relative_to(model_dir)) for path in saved if not path.name.isdigit() or path == model_dir]
     if odd:
