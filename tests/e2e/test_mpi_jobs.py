@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -325,8 +326,13 @@ def test_a_model_cut_over_two_instances_has_the_losses_of_the_plain_one_in_one_p
     form = r"rank=(\d) host=(algo-\d) held=(\d) losses=(\[.*\])$"
     ranks = sorted(match.groups() for line in lines if (match := re.search(form, line)))
     assert [rank[:3] for rank in ranks] == [("0", "algo-1", "2"), ("1", "algo-2", "2")], lines
+    environment = root / ".venvs/tf-2.21"
     plain = subprocess.run(
-        [root / ".venvs/tf-2.21/bin/python", "-c", PLAIN], capture_output=True, text=True, check=True
+        [environment / "bin/python", "-c", PLAIN],
+        env={**os.environ, "PYTHONPATH": str(environment / "scikit-learn")},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     expected = json.loads(plain)
     assert expected[-1] < expected[0] / 4
