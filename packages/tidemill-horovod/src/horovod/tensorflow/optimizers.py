@@ -257,9 +257,11 @@ def _get_updates(self: _DistributedOptimizer, loss: Tensor, params: Sequence[Var
     Keras makes the op that counts first, and does not order it and the ops that read, from which Adam has its step
     size. With many threads of TensorFlow, each rank would read another count.
     """
-    handle: Any = self.iterations.handle  # a tensor of a graph
-    before = handle.consumers()
+    handle: Any = getattr(getattr(self, "iterations", None), "handle", None)
+    before: list[Any] = [] if handle is None else handle.consumers()
     updates: list[Any] = self._horovod_base.get_updates(self, loss=loss, params=params)
+    if handle is None:  # Keras 2.2 has other variables, and an optimizer of a script may count nothing
+        return updates
     uses = [use for use in handle.consumers() if use not in before]
     counts = [use for use in uses if use.type.startswith("Assign")]
     for use in uses:
