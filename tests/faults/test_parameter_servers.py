@@ -41,7 +41,11 @@ FAILING = """
 
     def kill_server():
         for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            if b"tidemill_runtime.parameter_server" in path.read_bytes().split(b"\\0"):
+            try:
+                words = path.read_bytes().split(b"\\0")
+            except OSError:  # the process has just ended
+                continue
+            if b"tidemill_runtime.parameter_server" in words:
                 os.kill(int(path.parent.name), signal.SIGKILL)
 
     (shared / f"{task}.up").touch()

@@ -7,6 +7,7 @@ installed programs.
 The command asks for what only root can do, such as killing a node, by `tests/slurm/control.py`.
 """
 
+import contextlib
 import json
 import os
 import pwd
@@ -115,8 +116,9 @@ class Cluster:
     def kill_agents(self, name: str) -> None:
         """Send SIGKILL to the agents on a node."""
         for pid in self._nodes[name].pids():
-            if b"tidemill.node.slurm\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):  # the process has just ended
+                if b"tidemill.node.slurm\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
 
     def start_node(self, name: str) -> None:
         self._nodes[name].start()

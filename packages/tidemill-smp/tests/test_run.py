@@ -33,7 +33,7 @@ def started(*words: str) -> "subprocess.Popen[str]":
 def is_alive(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except OSError:  # a process that ends between open and read is ESRCH, not ENOENT
         return False
 
 
