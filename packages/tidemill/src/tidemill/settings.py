@@ -107,8 +107,11 @@ class Settings(BaseSettings):
     and directories in the user's home directory, and the credentials and keys that ``SECURITY.md`` lists. Jobs on other
     machines of a cluster do not see them."""
     executor: Literal["local", "ray", "slurm"] = "local"
-    """Where training jobs run: ``local`` on this machine, ``ray`` on the machines of a Ray cluster, ``slurm`` on the
-    nodes of a Slurm cluster. Endpoints and batch transform jobs always run on this machine."""
+    """Where training and processing jobs run: ``local`` on this machine, ``ray`` on the machines of a Ray cluster,
+    ``slurm`` on the nodes of a Slurm cluster."""
+    cluster_servers: bool = False
+    """With ``executor`` ``ray`` or ``slurm``: run endpoints and batch transform jobs on the cluster, too. Serverless
+    variants always run on this machine."""
     ray_address: str = "auto"
     """The Ray cluster, as ``HOST:PORT``; ``auto`` is the cluster of this machine."""
     ray_instance_types: dict[str, MachineShare] = Field(default_factory=dict)

@@ -11,7 +11,7 @@ import pytest
 
 from tidemill.control.credentials import Credentials, end_keys
 from tidemill.control.jobs import TRAINING
-from tidemill.control.server_keys import ServerKeys
+from tidemill.control.server_keys import ServerKeys, ServerVariables
 from tidemill.core.clock import SystemClock
 from tidemill.core.job_scope import JobScope
 from tidemill.core.training import SecondaryStatus, TrainingJob
@@ -127,19 +127,20 @@ def test_an_endpoint_has_another_session_than_the_training_job_of_its_name(stage
     assert found.arn == f"arn:aws:sts::000000000000:assumed-role/Limited/endpoint.{name}"
 
 
-def test_servers_without_a_role_or_with_keys_of_their_own_get_none(stage: Stage) -> None:
+def test_servers_without_a_role_or_with_keys_of_their_own_get_none_but_their_agents_do(stage: Stage) -> None:
     keys = ServerKeys(stage.credentials, service_variables={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
     scope, role = JobScope.of_endpoint("digits"), "arn:aws:iam::000000000000:role/R"
 
-    def issued(model: dict[str, str], environment: dict[str, str]) -> dict[str, str]:
+    def issued(model: dict[str, str], environment: dict[str, str]) -> ServerVariables:
         return asyncio.run(keys.issue(JOB_ID, model=model, environment=environment, scope=scope))
 
-    assert issued({}, {}) == {}
-    assert issued({"ExecutionRoleArn": role}, {"AWS_ACCESS_KEY_ID": "of the user"}) == {}
-    assert stage.credentials.lookup(KEY_ID) is None
+    without_role = issued({}, {})
+    assert without_role.server == {}
+    assert issued({"ExecutionRoleArn": role}, {"AWS_ACCESS_KEY_ID": "of the user"}) == without_role
+    assert without_role.agent["AWS_ENDPOINT_URL"] == "http://127.0.0.1:1"
+    assert without_role.agent["AWS_ACCESS_KEY_ID"] == KEY_ID
     found = issued({"ExecutionRoleArn": role}, {"MODE": "fast"})
-    assert found["AWS_ENDPOINT_URL"] == "http://127.0.0.1:1"
-    assert found["AWS_ACCESS_KEY_ID"] == KEY_ID
+    assert found.server == found.agent == without_role.agent
 
 
 def test_ended_keys_are_unknown(stage: Stage) -> None:

@@ -1,18 +1,23 @@
-"""The invoker with servers that answer, close, and die during a request."""
+"""The invoker with servers that answer, close, and die during a request, on this machine or behind a relay."""
 
 import asyncio
-import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 import uvloop
 
 from tidemill.control.invoker import Invoker, Unreachable
+from tidemill.core.instances import ObjectReference
+from tidemill.errors import LaunchError
+from tidemill.executors.base import RelayedServer, UnixServer
+from tidemill.executors.cluster.relay_client import bring
+from tidemill.node.relay import Relay, Relaying
 
+SECRET = "5e" * 32
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -32,8 +37,32 @@ async def server(path: Path, serve: Serve) -> AsyncIterator[None]:
         yield
 
 
-def unix_url(path: Path) -> str:
-    return f"http+unix://{quote(str(path), safe='')}"
+Reach = Callable[[Path], AbstractAsyncContextManager[Invoker]]
+
+
+@asynccontextmanager
+async def directly(path: Path) -> AsyncIterator[Invoker]:
+    with closing(Invoker(UnixServer(path))) as invoker:
+        yield invoker
+
+
+async def no_archive(archive: ObjectReference, name: str) -> str:
+    return f"no {name}"
+
+
+@asynccontextmanager
+async def relayed(path: Path) -> AsyncIterator[Invoker]:
+    relaying = Relaying(server=path, secret=SECRET, bring=no_archive)
+    with closing(await Relay.open("127.0.0.1", relaying)) as relay:
+        address = RelayedServer(host="127.0.0.1", port=relay.port, certificate=relay.certificate, secret=SECRET)
+        with closing(Invoker(address)) as invoker:
+            yield invoker
+
+
+@pytest.fixture(params=[directly, relayed])
+def reach(request: pytest.FixtureRequest) -> Reach:
+    """Return a function that yields an invoker of a server at a path."""
+    return request.param
 
 
 async def request(reader: asyncio.StreamReader) -> bytes:
@@ -48,7 +77,7 @@ def post(invoker: Invoker) -> Awaitable[bytes]:
     return send()
 
 
-def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
+def test_a_connection_is_kept_for_the_next_request(reach: Reach, tmp_path: Path) -> None:
     connections = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,32 +87,28 @@ def test_a_connection_is_kept_for_the_next_request(tmp_path: Path) -> None:
             writer.write(ANSWER)
 
     async def main() -> None:
-        async with server(tmp_path / "s", serve):
-            invoker = Invoker(unix_url(tmp_path / "s"))
+        async with server(tmp_path / "s", serve), reach(tmp_path / "s") as invoker:
             assert [await post(invoker), await post(invoker)] == [b"ok", b"ok"]
-            invoker.close()
 
     uvloop.run(main())
     assert len(connections) == 1
 
 
-def test_a_kept_connection_that_was_closed_meanwhile_costs_nothing(tmp_path: Path) -> None:
+def test_a_kept_connection_that_was_closed_meanwhile_costs_nothing(reach: Reach, tmp_path: Path) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await request(reader)
         writer.write(ANSWER)
 
     async def main() -> None:
-        async with server(tmp_path / "s", serve):
-            invoker = Invoker(unix_url(tmp_path / "s"))
+        async with server(tmp_path / "s", serve), reach(tmp_path / "s") as invoker:
             for _ in range(3):
                 assert await post(invoker) == b"ok"
                 await asyncio.sleep(0.05)  # the end of file arrives when the loop is idle
-            invoker.close()
 
     uvloop.run(main())
 
 
-def test_a_request_that_a_dying_server_has_taken_is_not_sent_to_it_twice(tmp_path: Path) -> None:
+def test_a_request_that_a_dying_server_has_taken_is_not_sent_to_it_twice(reach: Reach, tmp_path: Path) -> None:
     taken = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,61 +118,93 @@ def test_a_request_that_a_dying_server_has_taken_is_not_sent_to_it_twice(tmp_pat
             taken.append(await request(reader))  # on the kept connection, after which the server dies
 
     async def main() -> None:
-        async with server(tmp_path / "s", serve):
-            invoker = Invoker(unix_url(tmp_path / "s"))
+        async with server(tmp_path / "s", serve), reach(tmp_path / "s") as invoker:
             assert await post(invoker) == b"ok"
             with pytest.raises(Unreachable) as caught:
                 await post(invoker)
             assert caught.value.sent
-            invoker.close()
 
     uvloop.run(main())
     assert len(taken) == 2
 
 
-def test_a_request_that_no_server_has_read_may_be_sent_again(tmp_path: Path) -> None:
+def test_a_request_that_no_server_has_read_may_be_sent_again(reach: Reach, tmp_path: Path) -> None:
     async def main() -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(tmp_path / "s"))
             listener.listen()
-            invoker = Invoker(unix_url(tmp_path / "s"))
-            sending = asyncio.ensure_future(post(invoker))
-            connection, _ = await asyncio.to_thread(listener.accept)
-            await asyncio.sleep(0.05)  # the request is in the socket, unread
-            connection.close()
-            with pytest.raises(Unreachable) as caught:
-                await sending
-            assert not caught.value.sent
+            async with reach(tmp_path / "s") as invoker:
+                sending = asyncio.ensure_future(post(invoker))
+                connection, _ = await asyncio.to_thread(listener.accept)
+                await asyncio.sleep(0.05)  # the request is in the socket, unread
+                connection.close()
+                with pytest.raises(Unreachable) as caught:
+                    await sending
+                assert not caught.value.sent
 
     uvloop.run(main())
 
 
-def test_a_missing_server_is_unreachable_and_received_nothing(tmp_path: Path) -> None:
+def test_a_missing_server_is_unreachable_and_received_nothing(reach: Reach, tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(Unreachable) as caught:
-            await post(Invoker(unix_url(tmp_path / "s")))
+            async with reach(tmp_path / "s") as invoker:
+                await post(invoker)
         assert not caught.value.sent
 
     uvloop.run(main())
 
 
-def test_a_server_is_called_over_tcp() -> None:
+def test_bodies_of_many_megabytes_pass_a_relay_in_both_directions(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 50_000
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await request(reader)
-        writer.write(ANSWER)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body))
+        writer.write(await reader.readexactly(len(body)))
         await writer.drain()
-        writer.close()
 
     async def main() -> None:
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-            invoker = Invoker(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
-            assert await post(invoker) == b"ok"
-            invoker.close()
+        async with server(tmp_path / "s", serve), relayed(tmp_path / "s") as invoker:
+            every = (invoker.send("POST", "/invocations", body, headers={}, timeout_s=60) for _ in range(4))
+            assert [answer.body == body for answer in await asyncio.gather(*every)] == [True] * 4
 
     uvloop.run(main())
 
 
-@pytest.mark.parametrize("url", ["/tmp/socket", "https://127.0.0.1:1", "http://127.0.0.1", "http+unix://"])
-def test_an_address_that_is_no_url_of_an_endpoint_is_refused_and_named(url: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(repr(url))):
-        Invoker(url)
+def test_a_relay_serves_nobody_without_the_secret_and_is_believed_only_with_its_certificate(tmp_path: Path) -> None:
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await request(reader))
+        writer.write(ANSWER)
+
+    async def main() -> None:
+        async with server(tmp_path / "s", serve), relayed(tmp_path / "s") as good, relayed(tmp_path / "s") as other:
+            assert isinstance(good.address, RelayedServer)
+            assert isinstance(other.address, RelayedServer)
+            for wrong in (
+                replace(good.address, secret="5f" * 32),
+                replace(good.address, certificate=other.address.certificate),
+            ):
+                with pytest.raises(Unreachable) as caught:
+                    await post(Invoker(wrong))
+                assert not caught.value.sent
+            assert not asked
+            assert await post(good) == b"ok"
+
+    uvloop.run(main())
+
+
+def test_an_archive_that_an_agent_cannot_bring_is_named_with_the_reason(tmp_path: Path) -> None:
+    archive = ObjectReference(uri="s3://b/m.tar.gz", name="m", content_id="c", size_bytes=1, sha256="0" * 64)
+
+    async def main() -> None:
+        async with relayed(tmp_path / "s") as invoker:
+            assert isinstance(invoker.address, RelayedServer)
+            with pytest.raises(LaunchError, match=r"s3://b/m\.tar\.gz cannot be copied to 127\.0\.0\.1: no m\.tar\.gz"):
+                await asyncio.to_thread(bring, invoker.address, archive, name="m.tar.gz")
+            with pytest.raises(LaunchError, match=r"cannot be copied to 127\.0\.0\.1"):
+                await asyncio.to_thread(bring, replace(invoker.address, secret="0"), archive, name="m.tar.gz")
+
+    uvloop.run(main())

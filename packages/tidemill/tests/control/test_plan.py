@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.control.plan import ServerPlanner
+from tidemill.control.server_keys import ServerVariables
 from tidemill.control.training.plan import TrainingPlanner
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Endpoint, Instance, Variant
@@ -52,7 +53,8 @@ def test_an_instance_that_serves_is_planned_with_its_keys_and_with_the_limits_of
                 grace_s=1,
                 limits=LimitPolicy(by_type=True, processes=50),
             )
-            keys = {"AWS_ACCESS_KEY_ID": "ASIA", "MODE": "of the service"}
+            agents = {"AWS_ACCESS_KEY_ID": "ASIA of the agent"}
+            keys = ServerVariables({"AWS_ACCESS_KEY_ID": "ASIA", "MODE": "of the service"}, agents)
             specs = (
                 planner.plan_endpoint(endpoint, variant, instance, variables=keys),
                 planner.plan_transform(transform, 0, variables=keys),
@@ -61,14 +63,11 @@ def test_an_instance_that_serves_is_planned_with_its_keys_and_with_the_limits_of
             return specs
 
     served, transformed = asyncio.run(plan())
-    expected = {
-        "MODE": "fast",
-        "AWS_ACCESS_KEY_ID": "ASIA",
-        "AWS_REGION": "us-west-2",
-        "AWS_DEFAULT_REGION": "us-west-2",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
+    region = {"AWS_REGION": "us-west-2", "AWS_DEFAULT_REGION": "us-west-2", "AWS_EC2_METADATA_DISABLED": "true"}
+    expected = {"MODE": "fast", "AWS_ACCESS_KEY_ID": "ASIA", **region}
     assert served.variables == expected
+    assert served.agent_variables == {**region, "AWS_ACCESS_KEY_ID": "ASIA of the agent"}
+    assert served.instance_types == ("ml.m5.large",)
     assert transformed.variables.items() >= expected.items()
     assert served.limits == InstanceLimits(memory_bytes=8 << 30, cpus=2, processes=50, source="ml.m5.large")
     assert transformed.limits == InstanceLimits(memory_bytes=4 << 30, cpus=2, processes=50, source="ml.c5.large")

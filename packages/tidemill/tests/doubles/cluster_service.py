@@ -12,7 +12,7 @@ from tidemill._shared.http.exchange import Exchange
 from tidemill.control.bucket_rules import BucketRules
 from tidemill.control.kms_keys import KmsKeys
 from tidemill.core.clock import Clock, SystemClock
-from tidemill.core.job_scope import JobScope
+from tidemill.core.job_scope import HolderKind, JobScope, session_name
 from tidemill.core.roles import Roles
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.services.authorization import Authorization
@@ -48,15 +48,16 @@ class ClusterService:
         self.turned_away = 0
         self.clock: Clock = SystemClock()
 
-    def variables(self, job_name: str, *, attempt: int = 1) -> dict[str, str]:
+    def variables(self, job_name: str, *, attempt: int = 1, kind: str = "training") -> dict[str, str]:
         """Issue keys to a job, in place of earlier ones, and return the variables of its instances."""
+        holder = HolderKind.ENDPOINT if kind == "endpoint" else HolderKind(f"{kind}-job")
         key = Credential(
             f"ASIA{job_name.upper().replace('-', ''):A<16}"[:20],
             f"secret-{job_name}-{attempt}",
             session_token=f"token-{attempt}",
-            arn=f"arn:aws:sts::000000000000:assumed-role/SageMakerRole/{job_name}",
+            arn=f"arn:aws:sts::000000000000:assumed-role/SageMakerRole/{session_name(holder, job_name)}",
             role="SageMakerRole",
-            scope=JobScope(name=job_name, output=f"bucket/output/{job_name}"),
+            scope=JobScope(name=job_name, kind=holder, output=f"bucket/output/{job_name}"),
         )
         self._keys[key.access_key_id] = key
         return {

@@ -1,9 +1,9 @@
 """An executor that shares no files with the service, like one whose instances run on other machines.
 
-Objects are fetched through the `ObjectStore`, logs delivered to the `LogSink`, artifacts read as streams, and
-endpoints called over TCP. All of its own files are below a root that the service does not know; a new executor on the
-same root simulates a restart. Instances are real processes (`separate_instance`), unless their spec has neither script
-nor model: then a test simulates them with `report`, `end` and `lose`.
+Objects are fetched through the `ObjectStore`, logs delivered to the `LogSink`, artifacts read as streams. All of its
+own files are below a root that the service does not know; a new executor on the same root simulates a restart.
+Instances are real processes (`separate_instance`), unless their spec has neither script nor model: then a test
+simulates them with `report`, `end` and `lose`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Any
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference, StreamName
 from tidemill.core.process import ProcessId
 from tidemill.errors import LaunchError
-from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink
+from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink, UnixServer
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import Artifact, InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
 from tidemill.store.objects.store import ObjectStore
@@ -148,9 +148,9 @@ class SeparateExecutor:
             await asyncio.sleep(_POLL_S)
         return news
 
-    def endpoint_url(self, ref: InstanceRef) -> str | None:
-        file = self._directory(ref) / "port"
-        return f"http://127.0.0.1:{file.read_text()}" if file.exists() else None
+    def server_address(self, ref: InstanceRef) -> UnixServer | None:
+        path = self._directory(ref) / "serving.sock"
+        return UnixServer(path) if path.exists() else None
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         with self._objects.open(archive) as source:

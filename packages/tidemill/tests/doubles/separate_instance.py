@@ -42,7 +42,11 @@ def end(outcome: str, failure: str, artifacts: dict[str, dict[str, object]]) -> 
 def run(command: list[str]) -> int:
     """Run the user's code, log every line of its output, and pass SIGTERM on to it."""
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, "SAGEMAKER_BASE_DIR": str(ml)}
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "SAGEMAKER_BASE_DIR": str(ml)},
+        cwd=directory,  # the path of a socket has at most 107 bytes
     )
 
     def stop(*_: object) -> None:
@@ -92,7 +96,7 @@ def serve() -> None:
     with tarfile.open(directory / "model.tar.gz") as archive:
         archive.extractall(ml / "model", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     enter("Serving")
-    status = run([sys.executable, str(ml / "model/serve.py"), "--port-file", str(directory / "port")])
+    status = run([sys.executable, str(ml / "model/serve.py"), "--unix-socket", "serving.sock", "--archives", "."])
     end("stopped" if stopped else "failed", "" if stopped else f"AlgorithmError: exit status {status}", {})
 
 

@@ -263,6 +263,18 @@ def test_data_of_another_s3_is_read_with_the_keys_of_the_machine_and_the_service
     assert "ASIA" not in signed, "the keys of the job are for the service alone"
 
 
+def test_a_processing_job_reports_although_a_training_job_has_its_name(cluster: Cluster) -> None:
+    training = cluster.spec(WAIT)
+    keys = cluster.service.variables(training.job_name, kind="processing")
+    spec = cluster.start("print('processed')", kind="processing", job_name=training.job_name, variables=keys)
+    ended = cluster.ended(spec)
+    assert ended is not None, cluster.lines(spec)
+    assert (ended.outcome, ended.failure) == (InstanceOutcome.COMPLETED, "")
+    assert "processed" in cluster.lines(spec)
+    with pytest.raises(AttemptOver, match="is not that of 'processing-job"):
+        ServiceClient(cluster.start(WAIT).ref, keys).report()
+
+
 def test_an_object_that_was_replaced_before_the_machine_read_it_fails_the_job_by_name(cluster: Cluster) -> None:
     old = cluster.stored("data/a", b"first")
     cluster.stored("data/a", b"second")
@@ -418,7 +430,7 @@ def test_the_keys_of_one_job_report_nothing_for_another(cluster: Cluster) -> Non
     victim = cluster.start(WAIT)
     cluster.wait_for_line(victim, "ready")
     stranger = ServiceClient(victim.ref, cluster.service.variables("job-of-somebody"))
-    with pytest.raises(AttemptOver, match="is not 'job-of-somebody', whose keys signed the request"):
+    with pytest.raises(AttemptOver, match="is not that of 'job-of-somebody', whose keys signed the request"):
         stranger.report(lost=True)
     assert cluster.executor.observe(victim.ref).running
 
@@ -486,5 +498,5 @@ def test_strange_samples_and_those_of_another_job_are_refused(cluster: Cluster) 
     with pytest.raises(AttemptOver, match="another form"):
         agent.deliver_samples(b"[1,2]\n")
     other = ServiceClient(spec.ref, cluster.service.variables("other"))
-    with pytest.raises(AttemptOver, match="is not 'other'"):
+    with pytest.raises(AttemptOver, match="is not that of 'other'"):
         other.deliver_samples(b"[1,1,1,1,1,1,1,1,1]\n")

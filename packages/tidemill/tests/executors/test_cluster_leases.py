@@ -71,7 +71,7 @@ def spec_of(ref: InstanceRef) -> InstanceSpec:
 
 def renew(service: ClusterInstances, ref: InstanceRef = REF) -> None:
     """Report as an agent does, and return when the service answers."""
-    asyncio.run(service.renew(ref, job_name="job"))
+    asyncio.run(service.renew(ref, session="job"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -255,7 +255,7 @@ def test_instances_that_report_together_are_stored_together(services: Services) 
     services.run(second, 50)
 
     async def renew_all() -> None:
-        await asyncio.gather(*(second.renew(ref, job_name="job") for ref in refs))
+        await asyncio.gather(*(second.renew(ref, session="job") for ref in refs))
 
     asyncio.run(renew_all())
     third = services.start()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+import uvloop
 from cluster_service import ClusterService
 from process_placement import ProcessPlacement
 from separate_executor import SeparateExecutor
@@ -45,25 +46,20 @@ SAVE = BASE + (
     "signal.signal(signal.SIGTERM, save)\n"
 )
 SERVE = """
-import http.server, os, socketserver, sys
+import http.server, socketserver, sys
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def address_string(self): return "client"
     def do_GET(self):
         body = f"pong {self.path}".encode()
+        if self.path == "/archive":
+            with open(sys.argv[sys.argv.index("--archives") + 1] + "/m.tar.gz", "rb") as file: body = file.read()
         self.send_response(200); self.send_header("content-length", str(len(body))); self.end_headers()
         self.wfile.write(body)
 
-if "--unix-socket" in sys.argv:
-    path = sys.argv[sys.argv.index("--unix-socket") + 1]
-    server = socketserver.UnixStreamServer(path, Handler)
-else:
-    path = sys.argv[sys.argv.index("--port-file") + 1]
-    server = socketserver.TCPServer(("127.0.0.1", 0), Handler)
-    with open(path + ".new", "w") as file: file.write(str(server.server_address[1]))
-    os.rename(path + ".new", path)
-server.serve_forever()
+path = sys.argv[sys.argv.index("--unix-socket") + 1]
+socketserver.UnixStreamServer(path, Handler).serve_forever()
 """
 
 _numbers = itertools.count(1)
@@ -108,7 +104,9 @@ class Rig:
         members: dict[str, Any] = {
             "kind": "training",
             "job_name": job_name,
-            "variables": self.service.variables(job_name, attempt=number) if self.service else {},
+            "variables": self.service.variables(job_name, attempt=number, kind=changes.get("kind", "training"))
+            if self.service
+            else {},
             "artifacts_uri": f"s3://bucket/output/{job_name}/output",
             "hosts": tuple(f"algo-{i + 1}" for i in range(count)),
             "framework_version": "2.21",
@@ -441,26 +439,32 @@ def test_reaping_can_keep_the_files(rig: Rig) -> None:
     assert (status.launched, status.running) == (True, False)
 
 
-@pytest.mark.parametrize("rig", ["local", "separate", "split"], indirect=True)  # a cluster runs training jobs only
-def test_an_endpoint_answers_at_its_url(rig: Rig) -> None:
+@pytest.mark.parametrize("rig", ["local", "separate", "cluster", "split"], indirect=True)
+def test_a_model_server_answers_at_its_address(rig: Rig) -> None:
     spec = rig.start(kind="endpoint", model=rig.model(SERVE))
 
-    async def ping() -> bytes:
+    async def get(path: str) -> bytes:
         async with asyncio.timeout(60):
             while True:
-                url = rig.executor.endpoint_url(spec.ref)
-                if url is not None:
-                    invoker = Invoker(url)
+                address = rig.executor.server_address(spec.ref)
+                if address is not None:
+                    invoker = Invoker(address)
                     try:
-                        return (await invoker.get("/ping", timeout_s=5)).body
+                        return (await invoker.get(path, timeout_s=5)).body
                     except Exception:  # noqa: BLE001 - it does not listen yet
                         assert rig.executor.observe(spec.ref).running
                     finally:
                         invoker.close()
                 await rig.executor.changed(timeout_s=0.1)
 
-    assert asyncio.run(ping()) == b"pong /ping"
+    assert uvloop.run(get("/ping")) == b"pong /ping"
     assert rig.executor.observe(spec.ref).phases[-1].status == "Serving"
+    for content in (b"one", b"another"):
+        rig.executor.deliver(spec.ref, rig.stored("models/m.tar.gz", content, name="model.tar.gz"), name="m.tar.gz")
+        assert uvloop.run(get("/archive")) == content
+    rig.restart()
+    assert [each.ref for each in rig.executor.recover(finished=unfinished)] == [spec.ref]
+    assert uvloop.run(get("/ping")) == b"pong /ping"
     rig.executor.stop(spec.ref, reason=StopReason.STOPPED)
     rig.wait(lambda: not rig.executor.observe(spec.ref).running)
     ended = rig.executor.observe(spec.ref).exit
@@ -525,7 +529,7 @@ def test_training_jobs_run_on_the_cluster_and_endpoints_on_this_machine(rig: Rig
     training, endpoint = rig.start(SAVE + WAIT), rig.start(kind="endpoint", model=rig.model(SERVE))
     rig.wait_for_line(training, "ready")
     rig.wait(lambda: any(phase.status == "Serving" for phase in rig.executor.observe(endpoint.ref).phases))
-    assert rig.executor.endpoint_url(training.ref) is None
+    assert rig.executor.server_address(training.ref) is None
     rig.restart()
     recovered = rig.executor.recover(finished=unfinished)
     assert {(each.ref, each.kind) for each in recovered} == {(training.ref, "training"), (endpoint.ref, "endpoint")}

@@ -1,14 +1,11 @@
 """Instances of endpoints: a server that is kept running."""
 
-import contextlib
 import io
-import os
 import socket
 import tarfile
-from pathlib import Path
-from urllib.parse import unquote
 
 from tidemill.core.limits import InstanceLimits
+from tidemill.core.socket_paths import short_path
 from tidemill.instance.status import InstanceOutcome, StopReason
 
 SERVE = """
@@ -36,20 +33,9 @@ def model(stage, script):
     return stage.stored(buffer.getvalue(), name="model.tar.gz", uri="s3://bucket/model.tar.gz")
 
 
-@contextlib.contextmanager
-def beneath(directory):
-    """Yield a short path of a directory, because socket addresses are limited to 108 bytes."""
-    fd = os.open(directory, os.O_PATH)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)
-
-
 def call(stage, ref, message=b"ping"):
-    path = Path(unquote(stage.executor.endpoint_url(ref).removeprefix("http+unix://")))
-    with socket.socket(socket.AF_UNIX) as client, beneath(path.parent) as directory:
-        client.connect(f"{directory}/{path.name}")
+    with socket.socket(socket.AF_UNIX) as client, short_path(stage.executor.server_address(ref).path) as path:
+        client.connect(path)
         client.sendall(message)
         return client.recv(16)
 

@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
-from urllib.parse import quote
 
 import boto3
 import botocore.loaders
@@ -63,7 +62,7 @@ from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
 from tidemill.core.segments import SegmentWriter, create_stream
 from tidemill.core.training import TrainingJob
-from tidemill.executors.base import EventFile
+from tidemill.executors.base import EventFile, UnixServer
 from tidemill.sdk import Session
 from tidemill.sdk.boto import loopback_session
 from tidemill.server.logs import LogParts
@@ -145,8 +144,8 @@ class Sockets:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    def endpoint_url(self, ref: InstanceRef) -> str:
-        return f"http+unix://{quote(str(self._directory / f'{ref.job_id[:12]}.sock'), safe='')}"
+    def server_address(self, ref: InstanceRef) -> UnixServer:
+        return UnixServer(self._directory / f"{ref.job_id[:12]}.sock")
 
 
 class EventFiles:

@@ -15,7 +15,7 @@ from tidemill.control.resources import TRAINING_JOB
 from tidemill.control.user_keys import UserKey, UserKeys, user_arn
 from tidemill.core import container_credentials
 from tidemill.core.clock import Clock
-from tidemill.core.job_scope import HolderKind, JobScope
+from tidemill.core.job_scope import JobScope, session_name
 from tidemill.core.names import ACCOUNT_ID, role_name
 from tidemill.core.policy_document import read_policy
 from tidemill.core.roles import Roles
@@ -166,9 +166,7 @@ class Credentials:
         self, job_id: str, role: str, scope: JobScope, *, attempt: int, lifetime_s: float
     ) -> TemporaryKeys:
         now_ms, key = self._clock.now_ms(), access_key_id(job_id)
-        # An endpoint or another kind of job may have the name of a training job, but not its rights: session names tell
-        # them apart, as no name of a job contains a period.
-        session = scope.name if scope.kind is HolderKind.TRAINING else f"{scope.kind}.{scope.name}"
+        session = session_name(scope.kind, scope.name)
         document = {
             "access_key_id": key,
             "secret_access_key": secrets.token_urlsafe(30),

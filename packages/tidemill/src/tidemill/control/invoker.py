@@ -1,17 +1,14 @@
-"""Call the server of an endpoint instance, over a unix socket or TCP.
-
-The path of a unix socket in a state directory may be longer than the 108 bytes of a socket address. It is therefore
-opened relative to its directory, through ``/proc/self/fd``.
-"""
+"""Call the model server of an instance, over a unix socket or through the relay of another machine."""
 
 import asyncio
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import httptools
+
+from tidemill.core.socket_paths import short_path
+from tidemill.executors.base import RelayedServer, ServerAddress
+from tidemill.executors.cluster.relay_client import CONNECT_TIMEOUT_S, opening_line, tls_to, watch_peer
 
 _MAX_IDLE = 32
 
@@ -110,22 +107,19 @@ class _ModelConnection:
         return answers.answer
 
     def close(self) -> None:
-        self._writer.close()
+        self._writer.transport.abort()  # a service that ends does not wait for the farewell of TLS
 
 
 class Invoker:
-    """A pool of connections to one endpoint instance.
+    """A pool of connections to one instance.
 
-    Args:
-        url: Address of the server: ``http+unix://PATH`` with a percent-encoded path, or ``http://HOST:PORT``.
-
-    Raises:
-        ValueError: ``url`` has another form.
+    Attributes:
+        address: Address of the server.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._address = _address(url)
+    def __init__(self, address: ServerAddress) -> None:
+        self.address = address
+        self._tls = tls_to(address) if isinstance(address, RelayedServer) else None
         self._idle: list[_ModelConnection] = []
         self._closed = False
 
@@ -203,24 +197,15 @@ class Invoker:
         return answer
 
     async def _connect(self) -> _ModelConnection:
-        if not isinstance(self._address, Path):
-            return _ModelConnection(*await asyncio.open_connection(*self._address))
-        directory = os.open(self._address.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            return _ModelConnection(
-                *await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{self._address.name}")
-            )
-        finally:
-            os.close(directory)
-
-
-def _address(url: str) -> Path | tuple[str, int]:
-    parts = urlsplit(url)
-    if parts.scheme == "http+unix" and parts.netloc:
-        return Path(unquote(parts.netloc))
-    if parts.scheme == "http" and parts.hostname and parts.port:
-        return parts.hostname, parts.port
-    raise ValueError(f"{url!r} is no address of an endpoint; allowed are http+unix://PATH and http://HOST:PORT")
+        server = self.address
+        if isinstance(server, RelayedServer):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                reader, writer = await asyncio.open_connection(server.host, server.port, ssl=self._tls)
+            watch_peer(writer.get_extra_info("socket"))
+            writer.write(opening_line(server, "serve"))
+            return _ModelConnection(reader, writer)
+        with short_path(server.path) as path:
+            return _ModelConnection(*await asyncio.open_unix_connection(path))
 
 
 def _unreachable(error: Exception, *, sent: bool) -> Unreachable:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidemill.control.channels import DataMissing, reference
+from tidemill.control.server_keys import ServerVariables
 from tidemill.core.compatibility import keys_named
 from tidemill.core.frameworks import Frameworks
 from tidemill.core.hosting import Endpoint, Instance, Variant
@@ -53,12 +54,12 @@ class ServerPlanner:
         self._frameworks = frameworks or Frameworks()
 
     def plan_endpoint(
-        self, endpoint: Endpoint, variant: Variant, instance: Instance, *, variables: Mapping[str, str]
+        self, endpoint: Endpoint, variant: Variant, instance: Instance, *, variables: ServerVariables
     ) -> InstanceSpec:
         """Return the spec of an instance of a variant.
 
         Args:
-            variables: Environment variables with the address and the keys of the service; those of the model win.
+            variables: Address and keys of the service; environment variables of the model win.
 
         Raises:
             DataMissing: The model archive does not exist.
@@ -66,7 +67,7 @@ class ServerPlanner:
         return self._server(
             variant.container,
             variables={
-                **variables,
+                **variables.server,
                 **self._endpoint_variables(variant, asynchronous=_is_asynchronous(endpoint, instance)),
             },
             ref=InstanceRef(instance.job_id, instance.index),
@@ -75,21 +76,22 @@ class ServerPlanner:
             hosts=tuple(f"algo-{i + 1}" for i in range(instance.index + 1)),  # servers do not contact each other
             log=StreamName(ENDPOINT_LOG_GROUP + endpoint.name, instance.log_stream),
             instance_type=variant.request.get("InstanceType", ""),
+            agent_variables=self._agent_variables(variables),
         )
 
-    def plan_transform(self, job: TransformJob, index: int, *, variables: Mapping[str, str]) -> InstanceSpec:
+    def plan_transform(self, job: TransformJob, index: int, *, variables: ServerVariables) -> InstanceSpec:
         """Return the spec of one instance of a transform job: a model server, as for an endpoint.
 
         Args:
             index: Index of the instance; 0 is ``algo-1``.
-            variables: Environment variables with the address and the keys of the service; those of the model win.
+            variables: Address and keys of the service; environment variables of the model win.
 
         Raises:
             DataMissing: The model archive does not exist.
         """
         return self._server(
             job.container,
-            variables={**variables, **self._transform_variables(job)},
+            variables={**variables.server, **self._transform_variables(job)},
             ref=InstanceRef(job.job_id, index),
             kind="transform",
             job_name=job.name,
@@ -97,6 +99,7 @@ class ServerPlanner:
             log=StreamName(TRANSFORM_LOG_GROUP, job.log_streams[index]),
             notices=key_notices("CreateTransformJob", job.request) if index == 0 else (),
             instance_type=job.request["TransformResources"].get("InstanceType", ""),
+            agent_variables=self._agent_variables(variables),
         )
 
     def target_archive(self, variant: Variant, target: str) -> ObjectReference:
@@ -142,6 +145,9 @@ class ServerPlanner:
         variables.pop(_MULTI_MODEL, None)  # a transform job has one model
         return variables
 
+    def _agent_variables(self, variables: ServerVariables) -> Mapping[str, str]:
+        return {**region_variables(self._region), **variables.agent} if variables.agent else {}
+
     def _server(
         self,
         container: Mapping[str, Any],
@@ -164,6 +170,7 @@ class ServerPlanner:
             framework_version=selection.framework.version,
             notices=(*selection.notices, *unoffered_notices(instance_type), *notices),
             limits=self._limits.of(instance_type, volume_gib=None),
+            instance_types=(instance_type,) * len(place["hosts"]) if instance_type else (),
             serves="python" if image.serves_python_handlers else "tensorflow-serving",
             variables=variables,
             code=source_of(self._objects, code, name=_SUBMIT_DIRECTORY),

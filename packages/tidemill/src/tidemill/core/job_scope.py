@@ -23,6 +23,15 @@ class HolderKind(StrEnum):
     PIPELINE = "pipeline"
 
 
+def session_name(kind: HolderKind, name: str) -> str:
+    """Return the name of the session of the keys of a job or endpoint: the last part of their ARN.
+
+    An endpoint or another kind of job may have the name of a training job, but not its rights: session names tell
+    them apart, as no name of a job contains a period.
+    """
+    return name if kind is HolderKind.TRAINING else f"{kind}.{name}"
+
+
 _LOGS = {
     HolderKind.TRAINING: "log-group:/aws/sagemaker/TrainingJobs:log-stream:{}/",
     HolderKind.PROCESSING: "log-group:/aws/sagemaker/ProcessingJobs:log-stream:{}/",

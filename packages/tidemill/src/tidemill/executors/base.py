@@ -2,11 +2,11 @@
 
 An instance is one SageMaker host (``algo-1``) of a job or of an endpoint. An executor may run it on this machine or on
 another one, so the two sides exchange no paths. The executor gets objects as references. It returns log lines through
-the service's log store, artifacts as a `Publication`, and the address of an endpoint as a URL.
+the service's log store, artifacts as a `Publication`, and the address of a model server as a `ServerAddress`.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -59,6 +59,36 @@ class EventFile(NamedTuple):
     name: str
     size_bytes: int
     identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnixServer:
+    """A model server of this machine.
+
+    Attributes:
+        path: Path of its socket, which may be too long for a socket address.
+    """
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayedServer:
+    """A model server of another machine, which `tidemill.executors.cluster.relay_client` reaches.
+
+    Attributes:
+        host: IP address of the machine.
+        certificate: The only certificate that the relay may present, in PEM.
+        secret: Proves to the relay that the service asks.
+    """
+
+    host: str
+    port: int
+    certificate: str
+    secret: str = field(repr=False)
+
+
+ServerAddress = UnixServer | RelayedServer
 
 
 class LogSink(Protocol):
@@ -174,13 +204,11 @@ class Executor(Protocol):
             timeout_s: Longest wait in seconds.
         """
 
-    def endpoint_url(self, ref: InstanceRef) -> str | None:
-        """Return the address of an endpoint's server: ``http+unix://PATH`` (percent-encoded) or ``http://HOST:PORT``.
-
-        Return None until the server has reported its address.
+    def server_address(self, ref: InstanceRef) -> ServerAddress | None:
+        """Return the address of an instance's model server; None until it is known. The server may not listen yet.
 
         Args:
-            ref: The attempt of an endpoint.
+            ref: The attempt of an endpoint or of a transform job.
         """
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:

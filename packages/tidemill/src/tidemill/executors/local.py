@@ -10,7 +10,6 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 import structlog
 
@@ -19,7 +18,7 @@ from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.core.remotes import RemoteS3
 from tidemill.core.state_directories import register_state_directory
 from tidemill.errors import LaunchError
-from tidemill.executors.base import Capacity, EventFile, KnownInstance
+from tidemill.executors.base import Capacity, EventFile, KnownInstance, UnixServer
 from tidemill.executors.event_files import event_files_of, open_event_file
 from tidemill.executors.gpus import GpuPool, find_gpus
 from tidemill.executors.local_objects import LocalObjects
@@ -91,7 +90,7 @@ class LocalExecutor:
         devices = tuple(gpu.uuid for gpu in find_gpus()) if gpus is None else gpus
         self._gpus = GpuPool(devices, shared=share_gpus)
         self._capacity = _capacity(instances, gpus=len(devices), shares_gpus=share_gpus)
-        self._urls: dict[InstanceRef, str] = {}
+        self._servers: dict[InstanceRef, UnixServer] = {}
         try:
             register_state_directory(hidden or self._state_dir, environments_dir=environments_dir)
         except OSError as error:
@@ -197,15 +196,11 @@ class LocalExecutor:
     async def changed(self, *, timeout_s: float) -> set[InstanceRef]:
         return await self._watch.changed(timeout_s=timeout_s)
 
-    def endpoint_url(self, ref: InstanceRef) -> str:
-        """Return the URL of an endpoint's unix socket. The path may be too long for a socket address.
-
-        Returns:
-            ``http+unix://PATH``, percent-encoded; also before the socket exists.
-        """
-        if ref not in self._urls:  # cached, because every request needs it
-            self._urls[ref] = f"http+unix://{quote(str(self._directory(ref).private / 'serving.sock'), safe='')}"
-        return self._urls[ref]
+    def server_address(self, ref: InstanceRef) -> UnixServer:
+        """Return the address of a model server, also before its socket exists."""
+        if ref not in self._servers:  # cached, because every request needs it
+            self._servers[ref] = UnixServer(self._directory(ref).private / "serving.sock")
+        return self._servers[ref]
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         self._objects.deliver(archive, self._directory(ref).archives, name=name)
@@ -295,7 +290,7 @@ class LocalExecutor:
         self.kill(ref)
         self._gpus.give_back(ref)
         self._watch.forget(ref)
-        self._urls.pop(ref, None)
+        self._servers.pop(ref, None)
 
     def _attempts(self, ref: InstanceRef) -> Iterator[InstanceDirectory]:
         for directory in InstanceDirectory.all_below(self._state_dir, ref.job_id):

@@ -1,4 +1,4 @@
-"""Two executors as one: training instances run on a cluster, everything else on the service's machine."""
+"""Two executors as one: scripts run on a cluster, model servers there or on the service's machine."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
-from tidemill.executors.base import Capacity, EventFile, Executor, KnownInstance, Publication
+from tidemill.executors.base import Capacity, EventFile, Executor, KnownInstance, Publication, ServerAddress
 from tidemill.executors.cluster.executor import ClusterExecutor
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
@@ -16,13 +16,16 @@ class SplitExecutor:
     """Passes each call to the executor that runs the instance. Implements `tidemill.executors.base.Executor`.
 
     Args:
-        local: Runs endpoints and transform jobs, and jobs that an earlier service started here.
-        cluster: Runs training jobs.
+        local: Runs what the cluster does not, and what an earlier service started here.
+        cluster: Runs training and processing jobs.
+        servers: Whether the cluster also runs the model servers of endpoints and transform jobs, except serverless
+            ones. Default: false.
     """
 
-    def __init__(self, local: Executor, cluster: ClusterExecutor) -> None:
+    def __init__(self, local: Executor, cluster: ClusterExecutor, *, servers: bool = False) -> None:
         self._local = local
         self._cluster = cluster
+        self._servers = servers
 
     @property
     def isolation(self) -> Isolation:
@@ -37,7 +40,10 @@ class SplitExecutor:
         return replace(self._cluster.capacity(), gpus=0)
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
-        cluster = specs[0].runs_a_script and not self._local.observe(specs[0].ref).launched
+        first = specs[0]
+        # A serverless variant has no instance type. It starts while a request waits: too late to queue for a machine.
+        wanted = first.runs_a_script or (self._servers and bool(first.instance_types))
+        cluster = wanted and not self._local.observe(first.ref).launched
         (self._cluster if cluster else self._local).launch(specs)
 
     def relaunch(self, ref: InstanceRef) -> None:
@@ -74,8 +80,8 @@ class SplitExecutor:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*waits, return_exceptions=True)
 
-    def endpoint_url(self, ref: InstanceRef) -> str | None:
-        return self._of(ref).endpoint_url(ref)
+    def server_address(self, ref: InstanceRef) -> ServerAddress | None:
+        return self._of(ref).server_address(ref)
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
         self._of(ref).deliver(ref, archive, name=name)

@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tidemill.core.instances import ObjectReference
@@ -25,12 +26,14 @@ class AgentAssignment:
     Attributes:
         spec: The spec. The objects of its channels and of ``restored`` are remote; ``code`` and ``model`` are unset.
         code: The spec's code; None without code.
+        model: The spec's model; None without one.
         lease_s: Seconds after the last answer of the service, by which the instance must have ended.
         isolation: The value of the setting of the same name.
     """
 
     spec: InstanceSpec
     code: ObjectReference | None
+    model: ObjectReference | None
     lease_s: float
     isolation: str
 
@@ -39,7 +42,7 @@ class AgentAssignment:
         """Return the assignment of a spec.
 
         Args:
-            spec: Spec of a training instance.
+            spec: Spec of the instance.
             service_url: URL at which the instance's machine reaches the service.
             lease_s: See `AgentAssignment.lease_s`.
             isolation: See `AgentAssignment.isolation`.
@@ -52,13 +55,16 @@ class AgentAssignment:
             spec=replace(
                 spec,
                 code=None,
+                model=None,
                 channels=channels,
                 restored=tuple(_remote(each) for each in spec.restored),
                 remotes={**spec.remotes, SERVICE: service},
-                variables={**spec.variables, "AWS_ENDPOINT_URL": service_url},
+                variables=_at(spec.variables, service_url),
+                agent_variables=_at(spec.agent_variables, service_url),
                 warm=False,
             ),
             code=spec.code,
+            model=spec.model,
             lease_s=lease_s,
             isolation=isolation,
         )
@@ -74,7 +80,8 @@ class AgentAssignment:
                 for each in spec.channels
             ],
             "restored": [_to_json(each) for each in spec.restored],
-            "code": None if self.code is None else {name: getattr(self.code, name) for name in self.code.__slots__},
+            "code": asdict(self.code) if self.code else None,
+            "model": asdict(self.model) if self.model else None,
             "lease_s": self.lease_s,
             "isolation": self.isolation,
         }
@@ -93,7 +100,7 @@ class AgentAssignment:
             replace(channel_from_json(each), objects=tuple(_from_json(entry) for entry in each["objects"]))
             for each in value["channels"]
         )
-        code = value["code"]
+        code, model = value["code"], value.get("model")
         return cls(
             spec=replace(
                 spec_from_json(value["spec"]),
@@ -101,9 +108,15 @@ class AgentAssignment:
                 restored=tuple(_from_json(each) for each in value["restored"]),
             ),
             code=ObjectReference(**code) if code else None,
+            model=ObjectReference(**model) if model else None,
             lease_s=value["lease_s"],
             isolation=value["isolation"],
         )
+
+
+def _at(variables: Mapping[str, str], service_url: str) -> dict[str, str]:
+    """Return variables whose address of the service, if they have one, is that for other machines."""
+    return {**variables, **({"AWS_ENDPOINT_URL": service_url} if "AWS_ENDPOINT_URL" in variables else {})}
 
 
 def _remote(entry: Input) -> Input:

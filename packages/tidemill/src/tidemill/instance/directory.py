@@ -18,7 +18,7 @@ from tidemill.core.process import ProcessId
 from tidemill.instance import records
 from tidemill.instance.object_rows import FileRow
 from tidemill.instance.spec import Entry, SyncedDirectory
-from tidemill.instance.status import InstanceExit, Phase, StopReason
+from tidemill.instance.status import InstanceExit, Phase, RelayReport, StopReason
 
 T = TypeVar("T")
 
@@ -215,6 +215,12 @@ class InstanceDirectory:
 
     def read_stop(self) -> StopReason | None:
         return self._reported("stop.json", lambda stop: StopReason(stop["reason"]))
+
+    def write_relay(self, relay: RelayReport) -> None:
+        self._report("relay.json", relay._asdict())
+
+    def read_relay(self) -> RelayReport | None:
+        return self._reported("relay.json", lambda relay: RelayReport(relay["port"], relay["certificate"]))
 
     def write_exit(self, value: InstanceExit) -> None:
         self._report(self.exit_file.name, records.exit_to_json(value))

@@ -1,16 +1,12 @@
-"""The datagram socket by which shims wake the server: `STATE/notify.sock`.
-
-Socket addresses are limited to 108 bytes, and paths of state directories may be longer, so both sides go through a
-descriptor of the directory.
-"""
+"""The datagram socket by which shims wake the server: `STATE/notify.sock`."""
 
 import contextlib
-import os
 import re
 import socket
 from pathlib import Path
 
 from tidemill.core.instances import InstanceRef
+from tidemill.core.socket_paths import short_path
 
 _NAME = "notify.sock"
 _MESSAGE = re.compile(rb"([0-9a-f]{1,64})/([0-9]{1,6})(?:/([0-9]{1,6}))?")
@@ -25,11 +21,8 @@ def notify(state_dir: Path, ref: InstanceRef) -> None:
     """
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
-        directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sender.sendto(ref.mark.encode(), f"/proc/self/fd/{directory}/{_NAME}")
-        finally:
-            os.close(directory)
+        with short_path(state_dir / _NAME) as path:
+            sender.sendto(ref.mark.encode(), path)
 
 
 class NotifySocket:
@@ -39,11 +32,8 @@ class NotifySocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         (state_dir / _NAME).unlink(missing_ok=True)
-        directory = os.open(state_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._socket.bind(f"/proc/self/fd/{directory}/{_NAME}")
-        finally:
-            os.close(directory)
+        with short_path(state_dir / _NAME) as path:
+            self._socket.bind(path)
         (state_dir / _NAME).chmod(0o600)
 
     def fileno(self) -> int:

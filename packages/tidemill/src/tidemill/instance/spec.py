@@ -6,6 +6,7 @@ from typing import Any
 
 from tidemill.core.frameworks import environment_of
 from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
+from tidemill.core.job_scope import HolderKind, session_name
 from tidemill.core.limits import InstanceLimits
 from tidemill.core.remotes import RemoteS3
 
@@ -165,6 +166,9 @@ class InstanceSpec:
         grace_s: Seconds between SIGTERM and SIGKILL.
         gpus: How many GPUs the instance gets; with any, its environment is that for GPUs.
         limits: Limits of memory, processors, processes and disk.
+        instance_types: The type of each of ``hosts`` in the request, e.g. ``ml.m5.large``; empty if it is serverless.
+        agent_variables: Region and keys with which an agent on another machine reports and fetches archives; empty if
+            they are those in ``variables``.
         warm: Fork the script from a process that has imported TensorFlow.
         serves_network: The script listens on all interfaces, so it gets a private network if the machine allows it.
         closed: The job's network connects only its own instances (EnableNetworkIsolation).
@@ -210,11 +214,19 @@ class InstanceSpec:
     compiler_cache: str = ""
     gpus: int = 0
     limits: InstanceLimits = field(default_factory=InstanceLimits)
+    instance_types: tuple[str, ...] = ()
+    agent_variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def runs_a_script(self) -> bool:
         """Whether the instance runs a script to its end, rather than a server."""
         return self.kind in ("training", PROCESSING)
+
+    @property
+    def session(self) -> str:
+        """Name of the session of the keys that the service issues to the job or endpoint."""
+        kind = HolderKind.ENDPOINT if self.kind == "endpoint" else HolderKind(f"{self.kind}-job")
+        return session_name(kind, self.job_name)
 
     @property
     def environment(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 LOST = "InternalServerError: instance agent lost"
 
@@ -73,6 +73,18 @@ class InstanceExit:
     artifacts: Mapping[str, Artifact] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     peak_rss_bytes: int = 0
+
+
+class RelayReport(NamedTuple):
+    """Where the agent of a model server listens for the service.
+
+    Attributes:
+        port: TCP port at the machine's address.
+        certificate: The certificate that it presents, in PEM.
+    """
+
+    port: int
+    certificate: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,20 +20,22 @@ from pathlib import Path
 from botocore.exceptions import ClientError
 
 from tidemill.core.clock import SystemClock
+from tidemill.core.instances import ObjectReference
 from tidemill.core.segments import stream_directory
 from tidemill.errors import TidemillError
 from tidemill.executors.cluster.machine import PROCESS_FILE
 from tidemill.executors.local import LocalExecutor
 from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.remote_s3 import UploadRefused
-from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, RelayReport, StopReason
 from tidemill.node.log_reader import LogBytes
 from tidemill.node.new_samples import NewSamples
+from tidemill.node.relay import Relay, Relaying
 from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, ServiceAway, ServiceClient
 from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
 
-_CODE = "code"
+_CONTENT, _CODE, _MODEL = "content", "code", "model"
 _TAKEN_AWAY = "InternalServerError: the cluster's scheduler has taken the machine away"
 _LOOK_S = 0.2
 _RETRY_S = 1.0
@@ -57,6 +59,10 @@ _SHORTEST_ANSWER_S = 5.0
 _LONGEST_ANSWER_S = 20.0
 
 
+class _Unreadable(Exception):
+    """The service refuses an object."""
+
+
 class Agent:
     """The agent of one attempt.
 
@@ -72,19 +78,21 @@ class Agent:
         self._ref = assignment.spec.ref
         self._wait_s = min(_LONGEST_WAIT_S, int(_WAIT * assignment.lease_s))
         answer_s = min(_LONGEST_ANSWER_S, max(_SHORTEST_ANSWER_S, _ANSWER * assignment.lease_s))
-        self._service = ServiceClient(self._ref, assignment.spec.variables, answer_s=self._wait_s + answer_s)
+        keys = assignment.spec.agent_variables or assignment.spec.variables
+        self._service = ServiceClient(self._ref, keys, answer_s=self._wait_s + answer_s)
         self._renewed_s = time.monotonic()
         self._phases: tuple[Phase, ...] = ()
         self._delivered = 0
         self._cut_off = False
         self._taken_away = False
+        self._relay: Relay | None = None
         self._executor = LocalExecutor(
             gpus=(),  # assigned by the cluster's scheduler, not by agents
             state_dir=directory,
             environments_dir=environments_dir,
             isolation=assignment.isolation,
             instances=1,
-            content_file=lambda name: directory / "content" / name,
+            content_file=lambda name: directory / _CONTENT / name,
             logs=directory / "logs",
             hidden=directory.parent,
             private=tuple(credential_files(os.environ)),
@@ -109,6 +117,8 @@ class Agent:
                 with contextlib.suppress(AttemptOver):
                     work.result()
         finally:
+            if self._relay is not None:
+                self._relay.close()
             for task in (lease, work):
                 task.cancel()
             await asyncio.gather(lease, work, return_exceptions=True)
@@ -127,7 +137,7 @@ class Agent:
         try:
             # An agent that starts late may not know that its lease has ended.
             await self._insist(self._renew)
-            ended = await self._bring() or await self._follow()
+            ended = await self._let_service_in() or await self._bring() or await self._follow()
         except AttemptOver:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the agent must appear in the job's FailureReason
@@ -143,21 +153,65 @@ class Agent:
         ended = await self._publish(ended)
         await self._insist(lambda: self._service.report(self._phases, ended=ended))
 
-    async def _bring(self) -> InstanceExit | None:
-        """Fetch the code and start the instance. Return a failed result if the instance cannot start."""
-        spec, code = self._spec, self._assignment.code
+    async def _let_service_in(self) -> InstanceExit | None:
+        """Open the relay to the model server, if there is one. Return a failed result if that is not possible."""
+        if self._spec.runs_a_script:
+            return None
+        host = self._spec.addresses[self._ref.instance_index]
+        server = self._executor.server_address(self._ref).path
         try:
-            if code is not None:
-                content = self._directory / "content"
-                content.mkdir(mode=0o700, exist_ok=True)
-                await self._insist(lambda: self._service.download(code, content / _CODE))
-                spec = replace(spec, code=replace(code, content_id=_CODE))
+            self._relay = await Relay.open(
+                host, Relaying(server=server, secret=self._spec.peer_secret, bring=self._bring_archive)
+            )
+        except OSError as error:
+            return _failed(f"InternalServerError: the agent cannot listen at {host}, its machine's address: {error}")
+        report = RelayReport(self._relay.port, self._relay.certificate)
+        await self._insist(lambda: self._service.report(relay=report))
+        return None
+
+    async def _bring(self) -> InstanceExit | None:
+        """Fetch code and model, and start the instance. Return a failed result if the instance cannot start."""
+        assignment = self._assignment
+        try:
+            spec = replace(
+                self._spec,
+                code=await self._fetched(assignment.code, _CODE),
+                model=await self._fetched(assignment.model, _MODEL),
+            )
             await asyncio.to_thread(self._executor.launch, [spec])
-        except ClientError as error:
-            return _failed(f"ClientError: the code {code.uri if code else ''} cannot be read: {error}")
+        except _Unreadable as error:
+            return _failed(f"ClientError: {error}")
         except (OSError, TidemillError) as error:
             return _failed(f"InternalServerError: {error}")
         return None
+
+    async def _fetched(self, source: ObjectReference | None, name: str) -> ObjectReference | None:
+        """Download an object to the content ``name`` of this machine, and return its reference there.
+
+        Raises:
+            _Unreadable: The service refuses it.
+        """
+        if source is None:
+            return None
+        content = self._directory / _CONTENT
+        content.mkdir(mode=0o700, exist_ok=True)
+        try:
+            await self._insist(lambda: self._service.download(source, content / name))
+        except ClientError as error:
+            raise _Unreadable(f"{source.uri} cannot be read: {error}") from error
+        return replace(source, content_id=name)
+
+    async def _bring_archive(self, archive: ObjectReference, name: str) -> str:
+        """Copy an archive to the instance under a name. Return why that is not possible; empty if it is done."""
+        try:
+            fetched = await self._fetched(archive, name)
+            assert fetched is not None
+            await asyncio.to_thread(self._executor.deliver, self._ref, fetched, name=name)
+        except (_Unreadable, OSError, TidemillError) as error:
+            return str(error)
+        finally:
+            (self._directory / _CONTENT / name).unlink(missing_ok=True)
+        return ""
 
     async def _follow(self) -> InstanceExit | None:
         """Deliver log and phases until the instance has ended. Return None if it ended without a result."""

@@ -14,7 +14,7 @@ from tidemill.core.instances import InstanceRef, ObjectReference
 from tidemill.core.names import S3Uri
 from tidemill.instance.records import exit_to_json
 from tidemill.instance.remote_s3 import upload, upload_client
-from tidemill.instance.status import InstanceExit, Phase, StopReason
+from tidemill.instance.status import InstanceExit, Phase, RelayReport, StopReason
 from tidemill.wire.protocols.models import OWN_MODELS
 
 LOG_CHUNK_BYTES = 1024 * 1024
@@ -64,6 +64,7 @@ class ServiceClient:
         *,
         ended: InstanceExit | None = None,
         lost: bool = False,
+        relay: RelayReport | None = None,
         wait_s: int = 0,
     ) -> StopReason | None:
         """Send a report, which renews the lease. Return why the instance is to stop; None if it may continue.
@@ -72,6 +73,7 @@ class ServiceClient:
             phases: All phases so far. Default: they have not changed.
             ended: The result of the instance. Default: the instance runs.
             lost: Whether the instance has ended without a result.
+            relay: Where the service reaches the model server. Default: nothing new.
             wait_s: Seconds for which the service may delay its answer, to return a later stop at once; at most 20.
                 Default: 0.
 
@@ -84,6 +86,8 @@ class ServiceClient:
             members["Phases"] = [
                 {"Status": each.status, "StartedMs": each.started_ms, "Message": each.message} for each in phases
             ]
+        if relay is not None:
+            members["Relay"] = {"Port": relay.port, "Certificate": relay.certificate}
         if ended is not None:
             members["Exit"] = json.dumps(exit_to_json(ended))
         stop = self._call(self._api.report_instance, **members).get("StopReason")

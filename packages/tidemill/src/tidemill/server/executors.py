@@ -1,4 +1,4 @@
-"""Open the executors that the settings select: instances run on this machine, and training jobs on a cluster's."""
+"""Open the executors that the settings select: instances run on this machine or on those of a cluster."""
 
 import asyncio
 import os
@@ -90,7 +90,7 @@ def open_executors(start: Startup, stores: Stores) -> Executors:
     if settings.warm:
         local.warm_up(settings.default_framework)
     cluster = None if settings.executor == "local" else _open_cluster(start, stores)
-    executor: Executor = SplitExecutor(local, cluster) if cluster else local
+    executor: Executor = SplitExecutor(local, cluster, servers=settings.cluster_servers) if cluster else local
     _log.info("service.isolation", mode=str(executor.isolation), reason=local.isolation_reason)
     _log.info("service.capacity", **asdict(executor.capacity()))
     return Executors(

@@ -33,13 +33,15 @@ from tidemill.core import faults
 from tidemill.core.clock import Clock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
 from tidemill.core.instances import InstanceRef
-from tidemill.errors import LaunchError
+from tidemill.errors import LaunchError, MachinesBusy
 from tidemill.executors.base import Executor
 from tidemill.store.records.base import Query, Record, RecordStore, Transaction
 
 _log = structlog.get_logger("tidemill.endpoints")
 _SOON_S = 0.1
 _LOOK_S = 5.0
+_BUSY_S = 5.0
+"""How long to wait before the executor is asked again for a machine."""
 _UNHEALTHY_S = 120.0
 """A running instance that answers no /ping for this long is replaced. Long, as it may be busy with one request."""
 
@@ -91,7 +93,10 @@ class EndpointDriver:
         self.counts, self.served = self._traffic.counts, self._traffic.served
         self._replacements = Replacements(clock)
         self._capture = capture
-        self._taken_up: set[tuple[str, int]] = set()
+        self._taken_up: dict[tuple[str, int], int] = {}
+        """By key of an instance: when this service launched it or found it, in milliseconds."""
+        self._queued: dict[tuple[str, int], tuple[int, str]] = {}
+        """By key of an instance that waits for a machine: when the executor was last asked for one, and its reason."""
 
     async def start(self) -> None:
         """Start a task for every stored endpoint, including deleted ones that still drain under their ids."""
@@ -258,6 +263,9 @@ class EndpointDriver:
         """Start an instance and mark it ready when it answers. Return why it failed; empty if it has not."""
         try:
             await self._started(endpoint, variant, instance)
+        except MachinesBusy as busy:
+            waited_s = (self._clock.now_ms() - instance.created_ms) / 1000
+            return f"No machine was free within {limit_s} s: {busy}" if limit_s and waited_s > limit_s else ""
         except (DataMissing, LaunchError) as error:
             return str(error)
         state = await self._instances.observe(instance)
@@ -267,16 +275,32 @@ class EndpointDriver:
             await self._change(key, lambda now: now.made_ready(instance))
             return ""
         within_s = min(variant.healthy_within_s, limit_s or variant.healthy_within_s)
-        if self._clock.now_ms() - instance.created_ms > within_s * 1000:
+        if self._clock.now_ms() - self._taken_up[instance.key] > within_s * 1000:
             return f"The server did not answer /ping within {within_s} s; see its logs"
         return ""
 
     async def _started(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> None:
-        """Start an instance, once per process: this also completes a launch that a kill interrupted."""
-        if instance.key not in self._taken_up:
+        """Start an instance, once per process: this also completes a launch that a kill interrupted.
+
+        Raises:
+            MachinesBusy: The machines that fit run other instances. The request keeps its place in the queue.
+        """
+        if instance.key in self._taken_up:
+            return
+        now_ms = self._clock.now_ms()
+        asked_ms, reason = self._queued.get(instance.key, (0, ""))
+        if reason and now_ms - asked_ms < _BUSY_S * 1000:
+            raise MachinesBusy(reason)
+        try:
             await self._instances.start(endpoint, variant, instance)
-            self._taken_up.add(instance.key)
-            faults.point("control.endpoint.launched")
+        except MachinesBusy as busy:
+            self._queued[instance.key] = now_ms, str(busy)
+            if str(busy) != reason:
+                _log.info("endpoint.waits_for_machines", name=endpoint.name, reason=str(busy))
+            raise
+        self._queued.pop(instance.key, None)
+        self._taken_up[instance.key] = self._clock.now_ms()
+        faults.point("control.endpoint.launched")
 
     async def _watch(self, key: str, endpoint: Endpoint, serving: Deployment) -> None:
         """Check the instances of the serving deployment, and replace those that died."""
@@ -348,7 +372,8 @@ class EndpointDriver:
         return True
 
     def _forget(self, instance: Instance) -> None:
-        self._taken_up.discard(instance.key)
+        self._taken_up.pop(instance.key, None)
+        self._queued.pop(instance.key, None)
         self._traffic.forget(instance)
         self._replacements.forget_instance(instance)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tidemill.control.full_disk import delayed_by_full_disk
 from tidemill.control.invoker import Answer, Invoker, Unreachable
 from tidemill.control.plan import ServerPlanner
-from tidemill.control.server_keys import ServerKeys
+from tidemill.control.server_keys import ServerKeys, ServerVariables
 from tidemill.core.hosting import Endpoint, Instance, Variant
 from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
@@ -138,9 +138,9 @@ class Instances:
         for invoker in self._invokers.values():
             invoker.close()
 
-    async def _issue_keys(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> dict[str, str]:
+    async def _issue_keys(self, endpoint: Endpoint, variant: Variant, instance: Instance) -> ServerVariables:
         if self._keys is None:
-            return {}
+            return ServerVariables({}, {})
         deployment = endpoint.deployment_of(instance)
         scope = JobScope.of_endpoint(
             endpoint.name,
@@ -151,15 +151,15 @@ class Instances:
         return await self._keys.issue(instance.job_id, model=variant.model, environment=environment, scope=scope)
 
     def _invoker(self, ref: InstanceRef) -> Invoker:
-        url = self._executor.endpoint_url(ref)
-        if url is None:
+        address = self._executor.server_address(ref)
+        if address is None:
             raise Unreachable("the endpoint's server has not reported its address yet", sent=False)
         known = self._invokers.get(ref)
-        if known is not None and known.url == url:
+        if known is not None and known.address == address:
             return known
-        if known is not None:  # its server restarted on another port
+        if known is not None:  # its relay listens on another port
             known.close()
-        self._invokers[ref] = Invoker(url)
+        self._invokers[ref] = Invoker(address)
         return self._invokers[ref]
 
 

@@ -124,6 +124,7 @@ class TrainingPlanner:
                 notices=shared.notices + of_keys,
                 gpus=gpus.counts[host],
                 limits=limits,
+                instance_types=tuple(types[each] for each in job.hosts),
                 # GPU drivers do not survive a fork, and the limits do not cover a forked script: the script is no
                 # descendant of the process to which they apply.
                 warm=self._warm and not gpus.counts[host] and not limits,

@@ -27,13 +27,14 @@ from tidemill.core.clock import Clock
 from tidemill.core.instances import InstanceRef
 from tidemill.core.job_scope import JobScope
 from tidemill.core.transform import JobStatus, TransformJob
-from tidemill.errors import LaunchError
+from tidemill.errors import LaunchError, MachinesBusy
 from tidemill.executors.base import Executor
 from tidemill.instance.status import InstanceStatus, StopReason
 from tidemill.store.records.base import RecordStore, Transaction
 
 _log = structlog.get_logger("tidemill.transform")
 _LOOK_S = 5.0
+_BUSY_S = 10.0
 _PING_EVERY_S = 0.1
 _HEALTHY_WITHIN_S = 15 * 60
 _END_WITHIN_S = 60.0
@@ -115,10 +116,26 @@ class TransformDriver(JobDriver[TransformJob]):
         ):
             raise _StopRequested
         try:
-            await self._launch(job)
+            await self._launch_when_free(job)
             await self._transform(job)
         finally:
             self._slots.release(self._holder(job.name))
+
+    async def _launch_when_free(self, job: TransformJob) -> None:
+        """Launch the servers; wait while all suitable machines are busy.
+
+        Raises:
+            _StopRequested: The job was stopped meanwhile.
+        """
+        while True:
+            try:
+                await self._launch(job)
+                return
+            except MachinesBusy as busy:
+                _log.info("transform.waits_for_machines", name=job.name, reason=str(busy))
+            await self._queue.wait(job.name, timeout_s=_BUSY_S)
+            if self._stopping(job.name):
+                raise _StopRequested
 
     async def _launch(self, job: TransformJob) -> None:
         refs = _refs(job)

@@ -115,12 +115,12 @@ class ModelServer:
             await asyncio.sleep(_PING_EVERY_S)
 
     def _invoker(self) -> Invoker:
-        url = self._executor.endpoint_url(self.ref)
-        if url is None:
+        address = self._executor.server_address(self.ref)
+        if address is None:
             raise Unreachable("the model's server has not reported its address yet", sent=False)
-        if self._known is None or self._known.url != url:
+        if self._known is None or self._known.address != address:
             self.close()
-            self._known = Invoker(url)
+            self._known = Invoker(address)
         return self._known
 
 

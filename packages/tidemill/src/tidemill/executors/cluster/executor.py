@@ -1,4 +1,4 @@
-"""Run training instances on the machines of a cluster. This is the service's side: launches, leases, stops.
+"""Run instances on the machines of a cluster. This is the service's side: launches, leases, stops.
 
 On each machine an agent (`tidemill.node`) fetches data from the service's S3, runs the instance as the local executor
 does, and sends reports through a small signed API. `ClusterInstances` processes these reports.
@@ -14,12 +14,13 @@ from pathlib import Path
 
 from tidemill.core.instances import InstanceRef, Isolation, ObjectReference
 from tidemill.errors import LaunchError, MachinesBusy
-from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink, Publication
+from tidemill.executors.base import Capacity, EventFile, KnownInstance, LogSink, Publication, RelayedServer
 from tidemill.executors.cluster.capacity import KnownCapacity
 from tidemill.executors.cluster.instances import ClusterInstances
 from tidemill.executors.cluster.lease_records import LeaseRecords
 from tidemill.executors.cluster.lease_watch import LeaseWatch
 from tidemill.executors.cluster.placement import AgentPlacement
+from tidemill.executors.cluster.relay_client import bring
 from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus, StopReason
@@ -29,7 +30,7 @@ _SECRET_BYTES = 32
 
 
 class ClusterExecutor:
-    """Runs training instances through a placement. Implements `tidemill.executors.base.Executor`.
+    """Runs instances through a placement. Implements `tidemill.executors.base.Executor`.
 
     Args:
         root: Directory of the records of instances.
@@ -88,7 +89,8 @@ class ClusterExecutor:
         if all(self.instances.knows(spec.ref) for spec in specs):
             return
         try:
-            addresses = self._placement.reserve(first.job_id, first.attempt, _types_of(specs), title=specs[0].job_name)
+            types = specs[0].instance_types or ("",) * len(specs[0].hosts)
+            addresses = self._placement.reserve(first.job_id, first.attempt, types, title=specs[0].job_name)
         except MachinesBusy:
             raise  # without a release, so that the request keeps its place in the scheduler's queue
         except Exception:
@@ -154,11 +156,14 @@ class ClusterExecutor:
                 async with asyncio.timeout(min(left_s, _LOOK_S)):
                     await arrived.wait()
 
-    def endpoint_url(self, ref: InstanceRef) -> str | None:
-        return None
+    def server_address(self, ref: InstanceRef) -> RelayedServer | None:
+        return self.instances.server(ref)
 
     def deliver(self, ref: InstanceRef, archive: ObjectReference, *, name: str) -> None:
-        raise LaunchError("endpoints run on the service's machine")
+        server = self.instances.server(ref)
+        if server is None:
+            raise LaunchError("the agent of the instance has not reported its address yet")
+        bring(server, archive, name=name)
 
     def event_files(self, ref: InstanceRef) -> Sequence[EventFile]:
         """Return none: they are on another machine, and with a TensorBoardOutputConfig in S3 while the job runs."""
@@ -222,13 +227,6 @@ class ClusterExecutor:
 
     def _newest_attempt(self, job_id: str) -> int:
         return max((ref.attempt for ref in self.instances.known(job_id)), default=0)
-
-
-def _types_of(specs: Sequence[InstanceSpec]) -> tuple[str, ...]:
-    """Return the type of each instance of an attempt, in the order of hosts."""
-    groups = specs[0].config.get("resourceconfig", {}).get("instance_groups", ())
-    types = {host: each["instance_type"] for each in groups for host in each["hosts"]}
-    return tuple(types.get(host, "") for host in specs[0].hosts)
 
 
 def _refuse_what_clusters_lack(spec: InstanceSpec) -> None:

@@ -31,14 +31,14 @@ from tidemill.core.clock import SystemClock
 from tidemill.core.files import make_directory, read_json, write_json
 from tidemill.core.instances import InstanceRef, StreamName
 from tidemill.errors import ServiceUnavailable
-from tidemill.executors.base import KnownInstance, LogSink
+from tidemill.executors.base import KnownInstance, LogSink, RelayedServer
 from tidemill.executors.cluster.lease_records import LeaseRecords
 from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
 from tidemill.instance.directory import InstanceDirectory
 from tidemill.instance.lease import StoredLease
 from tidemill.instance.records import exit_from_json, spec_from_json, spec_to_json
 from tidemill.instance.spec import InstanceSpec
-from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, StopReason
+from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, RelayReport, StopReason
 
 _log = structlog.get_logger("tidemill.cluster")
 _LEASE_FILE = "lease"
@@ -55,6 +55,7 @@ class _Attempt:
     """Cached content of an attempt's files, so that a heartbeat does not read files.
 
     Attributes:
+        session: Name of the session of its keys.
         lease_file: File whose modification time is `_ENDED_S` if the lease has ended.
         phases: Phases that the agent has reported.
         ended: Whether the agent has reported a result.
@@ -64,9 +65,11 @@ class _Attempt:
         until_s: End of the lease by the monotonic clock, in seconds; None if this start has not renewed it.
         renewal_is_stored: Whether it is stored that this start has renewed the lease.
         log_begin: Size of the log stream before the attempt, in bytes; None if not read yet.
+        server: Address of its model server; None until the agent has reported it.
     """
 
     job_name: str
+    session: str
     log: StreamName
     lease_file: str
     phases: tuple[Phase, ...]
@@ -77,6 +80,7 @@ class _Attempt:
     until_s: float | None
     renewal_is_stored: bool = False
     log_begin: int | None = None
+    server: RelayedServer | None = None
 
 
 class ClusterInstances(InstanceReports):
@@ -238,25 +242,35 @@ class ClusterInstances(InstanceReports):
             return KnownInstance(ref=ref, kind=spec.kind, job_name=spec.job_name)
         return None
 
-    async def renew(self, ref: InstanceRef, *, job_name: str) -> StopReason | None:
-        attempt = self._checked(ref, job_name)
+    async def renew(self, ref: InstanceRef, *, session: str) -> StopReason | None:
+        attempt = self._checked(ref, session)
         self._renew(ref, attempt)
         if not attempt.renewal_is_stored:
             # The agent counts on a renewal as soon as it is answered, so a later start must know of it.
             await self._leases.renew(ref)
             attempt.renewal_is_stored = True
             self._silent.pop(ref, None)
-            self._checked(ref, job_name)
+            self._checked(ref, session)
         return attempt.stop
 
     def report(
-        self, ref: InstanceRef, *, job_name: str, phases: Sequence[Phase], ended: str, lost: bool
+        self,
+        ref: InstanceRef,
+        *,
+        session: str,
+        phases: Sequence[Phase],
+        ended: str,
+        lost: bool,
+        relay: RelayReport | None = None,
     ) -> StopReason | None:
         result = _exit(ended) if ended else None
         with self._lock:
-            attempt, directory = self._checked(ref, job_name), self._directory(ref)
+            attempt, directory = self._checked(ref, session), self._directory(ref)
             first = result is not None and not attempt.ended
-            news = lost or first
+            news = lost or first or relay is not None
+            if relay is not None:
+                directory.write_relay(relay)
+                attempt.server = _server_of(self.spec(ref), relay)
             if phases and tuple(phases) != attempt.phases:
                 directory.write_phases(phases)
                 attempt.phases = tuple(phases)
@@ -307,15 +321,15 @@ class ClusterInstances(InstanceReports):
             if not self._waiting[ref]:
                 del self._waiting[ref]
 
-    def deliver(self, ref: InstanceRef, lines: bytes, *, job_name: str, offset: int) -> int:
-        attempt = self._checked(ref, job_name)
+    def deliver(self, ref: InstanceRef, lines: bytes, *, session: str, offset: int) -> int:
+        attempt = self._checked(ref, session)
         begin = self._log_begin(ref, attempt)
         if lines:
             self._logs.append(attempt.log, lines, offset=begin + offset)
         return self._logs.received_bytes(attempt.log) - begin
 
-    def deliver_samples(self, ref: InstanceRef, lines: bytes, *, job_name: str) -> None:
-        self._logs.add_samples(self._checked(ref, job_name).log, lines)
+    def deliver_samples(self, ref: InstanceRef, lines: bytes, *, session: str) -> None:
+        self._logs.add_samples(self._checked(ref, session).log, lines)
 
     def status(self, ref: InstanceRef) -> InstanceStatus:
         """Return the reported status of an attempt. It counts as running until it reports its end or its lease ends."""
@@ -333,6 +347,13 @@ class ClusterInstances(InstanceReports):
             exit=self._directory(ref).read_exit() if attempt.ended else None,
             attempt=ref.attempt,
         )
+
+    def server(self, ref: InstanceRef) -> RelayedServer | None:
+        """Return the address of an attempt's model server; None until its agent has reported it."""
+        try:
+            return self._attempt(ref).server
+        except UnknownInstance:
+            return None
 
     def runs(self, ref: InstanceRef) -> bool:
         """Return whether an attempt has a lease and no result. Cheaper than `status`."""
@@ -421,6 +442,7 @@ class ClusterInstances(InstanceReports):
         lease = self._silent.get(ref, StoredLease(self._lease_s, 0.0))
         return _Attempt(
             job_name=spec.job_name,
+            session=spec.session,
             log=spec.log,
             lease_file=str(lease_file),
             phases=directory.read_phases(),
@@ -429,12 +451,13 @@ class ClusterInstances(InstanceReports):
             lease_s=lease.lease_s,
             silent_s=lease.silent_s,
             until_s=0.0 if has_ended else None,
+            server=_server_of(spec, directory.read_relay()),
         )
 
-    def _checked(self, ref: InstanceRef, job_name: str) -> _Attempt:
+    def _checked(self, ref: InstanceRef, session: str) -> _Attempt:
         attempt = self._attempt(ref)
-        if attempt.job_name != job_name:
-            raise UnknownInstance(f"job {ref.job_id} is not {job_name!r}, whose keys signed the request")
+        if attempt.session != session:
+            raise UnknownInstance(f"job {ref.job_id} is not that of {session!r}, whose keys signed the request")
         if not attempt.ended and not self._runs(attempt):
             raise _lease_over(ref, attempt)
         return attempt
@@ -479,6 +502,13 @@ class ClusterInstances(InstanceReports):
                     write_json(file, found)
             attempt.log_begin = int(found["begin"])
         return attempt.log_begin
+
+
+def _server_of(spec: InstanceSpec, relay: RelayReport | None) -> RelayedServer | None:
+    if relay is None:
+        return None
+    host = spec.addresses[spec.ref.instance_index]
+    return RelayedServer(host=host, port=relay.port, certificate=relay.certificate, secret=spec.peer_secret)
 
 
 def _lease_over(ref: InstanceRef, attempt: _Attempt) -> UnknownInstance:

@@ -12,7 +12,7 @@ from tidemill.core.instances import InstanceRef
 from tidemill.errors import AwsError
 from tidemill.executors.cluster.report_times import wait_of_report_s
 from tidemill.executors.cluster.reports import InstanceReports, UnknownInstance
-from tidemill.instance.status import Phase
+from tidemill.instance.status import Phase, RelayReport
 from tidemill.services.operations import Operations
 from tidemill.wire.exchange import Context
 
@@ -29,15 +29,17 @@ class InstancesService(Operations):
 
     async def report_instance(self, request: dict[str, Any], context: Context) -> Mapping[str, Any]:
         """Record a report. Answer when the instance has to stop, at the latest after ``WaitSeconds``."""
-        ref, job_name = _ref(request), _job_of(context)
+        ref, session = _ref(request), _session_of(context)
         phases = tuple(Phase(p["Status"], p["StartedMs"], p.get("Message", "")) for p in request.get("Phases", ()))
         ended, lost = request.get("Exit", ""), request.get("Lost", False)
+        found = request.get("Relay")
+        relay = RelayReport(found["Port"], found["Certificate"]) if found else None
         try:
             # Renew before waiting for a thread: while many jobs start, a thread may be free only after the lease.
-            stop = await self._instances.renew(ref, job_name=job_name)
-            if phases or ended or lost:
+            stop = await self._instances.renew(ref, session=session)
+            if phases or ended or lost or relay:
                 stop = await asyncio.to_thread(
-                    self._instances.report, ref, job_name=job_name, phases=phases, ended=ended, lost=lost
+                    self._instances.report, ref, session=session, phases=phases, ended=ended, lost=lost, relay=relay
                 )
         except UnknownInstance as error:
             raise _over(error) from error
@@ -59,7 +61,7 @@ class InstancesService(Operations):
                 self._instances.deliver,
                 _ref(request),
                 request["Lines"],
-                job_name=_job_of(context),
+                session=_session_of(context),
                 offset=request["Offset"],
             )
         except UnknownInstance as error:
@@ -72,7 +74,7 @@ class InstancesService(Operations):
         """Store samples of what an instance uses."""
         try:
             await asyncio.to_thread(
-                self._instances.deliver_samples, _ref(request), request["Lines"], job_name=_job_of(context)
+                self._instances.deliver_samples, _ref(request), request["Lines"], session=_session_of(context)
             )
         except UnknownInstance as error:
             raise _over(error) from error
@@ -85,8 +87,8 @@ def _ref(request: Mapping[str, Any]) -> InstanceRef:
     return InstanceRef(request["JobId"], request["InstanceIndex"], request["Attempt"])
 
 
-def _job_of(context: Context) -> str:
-    """Return the name of the job whose keys signed the request; for keys of users a name that no job has."""
+def _session_of(context: Context) -> str:
+    """Return the name of the session of the keys that signed the request; for keys of users one that no job has."""
     return context.caller.arn.rpartition("/")[2] if ":assumed-role/" in context.caller.arn else ""
 
 
