@@ -67,9 +67,14 @@ def _settings() -> dict[str, object]:
         "host": HEAD,
         "port": 8780,
         "allow_plain_http": True,
+        "cluster_servers": True,
         "lease_s": LEASE_S,
         "stop_grace_s": 5,
-        "ray_instance_types": {"ml.p3.*": {"cpus": 2, "gpus": 1, "labels": {"disk": "fast"}}, "ml.g4dn.*": {"gpus": 9}},
+        "ray_instance_types": {
+            "ml.p3.*": {"cpus": 2, "gpus": 1, "labels": {"disk": "fast"}},
+            "ml.g4dn.*": {"gpus": 9},
+            "ml.c5.*": {"cpus": 2},
+        },
     }
 
 

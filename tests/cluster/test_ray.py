@@ -1,4 +1,4 @@
-"""Training jobs on the machines of a Ray cluster, also after the loss of a machine or of the service."""
+"""Jobs and endpoints on the machines of a Ray cluster, also after the loss of a machine or of the service."""
 
 import contextlib
 import json
@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from nodes import LEASE_S, RAY_PORT, SPECIAL_ADDRESS, Node
 
 from cluster_scripts import DIGITS, STEPS
+from cluster_servers import ServedDigits, process
 from namespaces import HEAD
 from tidemill.core.instances import InstanceRef
 from tidemill.core.machine_share import MachineShare
@@ -226,3 +227,47 @@ def refusal_of_writes(service: Service, keys: list[str], prefix: str) -> str:
 def files_of_instances(node: Node) -> list[Path]:
     """What is left of instances on a machine."""
     return list(node.root.glob("instances/*"))
+
+
+@pytest.mark.parametrize("how", ["killed", "cut"])
+def test_an_endpoint_outlives_a_machine_and_the_service(
+    how: str, cluster: tuple[Service, list[Node]], jobs_of: Any
+) -> None:
+    service, nodes = cluster
+    jobs = jobs_of(service)
+    served = ServedDigits(jobs, jobs.run(DIGITS), instances=2)
+    served.wait()
+    scores = served.invoke()
+    assert served.transform(instances=2) == [scores] * 8
+    busy = {each.name for each in nodes if agents(each)}
+    assert len(busy) == 2
+    (lost, *_) = [each for each in nodes if each.name in busy]
+    with served.asked_all_the_time() as waited_s:
+        if how == "killed":
+            lost.kill()
+        else:
+            lost.cut()
+        jobs.wait_until(lambda: [each for each in nodes if each.name not in busy and agents(each)], served.describe)
+        served.wait()
+        answered = len(waited_s)
+        jobs.wait_until(lambda: len(waited_s) > answered + 20, "answers of both instances")
+    assert max(waited_s) < 30
+    if how == "cut":
+        assert commands(lost, b"tidemill_serving") == [], "its lease has ended"
+        lost.mend()
+    else:
+        lost.join()
+    before = sorted(pid for each in nodes for pid in agents(each))
+    service.kill()
+    service.start()
+    served.take_up(jobs_of(service))
+    assert served.invoke() == scores
+    assert sorted(pid for each in nodes for pid in agents(each)) == before, "the instances are the same"
+    served.delete()
+    jobs.wait_until(lambda: not any(agents(each) for each in nodes), "the end of the agents")
+
+
+def test_a_processing_job_runs_on_a_machine_of_the_cluster(cluster: tuple[Service, list[Node]], jobs_of: Any) -> None:
+    script = "open('/opt/ml/processing/out/result', 'w').write('done')\n"
+    _, result = process(jobs_of(cluster[0]), script)
+    assert result == b"done"

@@ -36,6 +36,7 @@ def _settings() -> dict[str, object]:
         "host": HEAD,
         "port": 8780,
         "allow_plain_http": True,
+        "cluster_servers": True,
         "lease_s": LEASE_S,
         "stop_grace_s": 5,
         "slurm_instance_types": {

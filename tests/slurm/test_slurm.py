@@ -1,4 +1,4 @@
-"""Training jobs in allocations of Slurm, also after the loss of a node, of the service or of the controller."""
+"""Jobs and endpoints in allocations of Slurm, also after the loss of a node, of the service or of the controller."""
 
 import json
 import textwrap
@@ -9,6 +9,7 @@ import pytest
 from slurm_tools import idle_nodes, queue, slurm
 
 from cluster_scripts import DIGITS, HOROVOD, STEPS, under_mpi
+from cluster_servers import ServedDigits, process
 from control import ask
 from tidemill.core.slurm_options import SlurmOptions
 from tidemill.errors import MachinesBusy
@@ -261,3 +262,58 @@ def test_an_allocation_is_found_although_the_answer_of_sbatch_was_lost(cluster: 
         assert str(number) not in numbers("PENDING")
     finally:
         placement.close()
+
+
+def test_an_endpoint_outlives_a_node_the_service_and_the_controller(cluster: Service, jobs_of: Any) -> None:
+    jobs = jobs_of(cluster)
+    served = ServedDigits(jobs, jobs.run(DIGITS), instances=2)
+    served.wait()
+    scores = served.invoke()
+    assert len(scores) == 10
+    assert served.transform(instances=2) == [scores] * 8
+    jobs.wait_until(lambda: len(numbers()) == 2, queue)  # an allocation for each instance
+    before = set(numbers())
+    lost = node_of(min(before))
+    with served.asked_all_the_time() as waited_s:
+        ask("kill_node", lost)
+        jobs.wait_until(lambda: len(set(numbers()) - before) == 1, queue)
+        served.wait()
+        answered = len(waited_s)
+        jobs.wait_until(lambda: len(waited_s) > answered + 20, "answers of both instances")
+    ask("start_node", lost)
+    running = set(numbers())
+    ask("kill_controller")
+    try:
+        cluster.kill()
+        cluster.start()
+        jobs = jobs_of(cluster)
+        served.take_up(jobs)
+        assert served.invoke() == scores
+    finally:
+        ask("start_controller")
+    jobs.wait_until(lambda: set(numbers()) == running, queue)
+    served.wait()
+    served.delete()
+    jobs.wait_until(lambda: len(idle_nodes()) == 4, queue)
+
+
+def test_an_endpoint_waits_for_a_node_and_can_be_deleted_meanwhile(cluster: Service, jobs_of: Any) -> None:
+    jobs = jobs_of(cluster)
+    name = jobs.create(WAIT, ResourceConfig=of_type("ml.c5.large", 4))
+    jobs.wait_for_line(name, "READY", count=4)
+    trained = {"ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/digits/model.tar.gz"}}
+    jobs.s3.put_object(Bucket=BUCKET, Key="digits/model.tar.gz", Body=b"no node unpacks it")
+    served = ServedDigits(jobs, trained, instances=1)
+    jobs.wait_until(lambda: len(numbers("PENDING")) == 1, queue)
+    assert served.describe()["EndpointStatus"] == "Creating"
+    served.delete()
+    jobs.wait_until(lambda: not numbers("PENDING"), queue)
+    jobs.sagemaker.stop_training_job(TrainingJobName=name)
+    jobs.wait(name)
+    jobs.wait_until(lambda: len(idle_nodes()) == 4, queue)
+
+
+def test_a_processing_job_runs_on_a_node(cluster: Service, jobs_of: Any) -> None:
+    script = "import socket\nopen('/opt/ml/processing/out/result', 'w').write(socket.gethostname())\n"
+    _, result = process(jobs_of(cluster), script)
+    assert result

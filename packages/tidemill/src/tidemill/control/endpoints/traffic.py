@@ -179,6 +179,7 @@ class EndpointTraffic:
                 if error.sent:
                     raise
                 tried.add(instance.key)
+                self.suspect(instance, suspected=True)  # until it answers a /ping
 
     async def _invoke(self, instance: Instance, call: ModelCall, archive: ObjectReference | None) -> Answer:
         async def ask(path: str) -> Answer:
