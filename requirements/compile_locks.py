@@ -91,6 +91,8 @@ def compile_tools(name: str) -> None:
 def main(names: list[str]) -> None:
     """Compile the named locks, or all of them."""
     known = [*ENVIRONMENTS, *TOOLS]
+    if "dev" in names and "ray" not in names:
+        names = [*names, "ray"]  # the two are installed into one environment
     for name in names or known:
         if name not in known:
             raise SystemExit(f"no lock {name!r}; the list has {', '.join(known)}")

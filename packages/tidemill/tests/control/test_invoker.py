@@ -1,7 +1,10 @@
 """The invoker with servers that answer, close, and die during a request, on this machine or behind a relay."""
 
 import asyncio
+import json
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import replace
@@ -51,10 +54,10 @@ async def no_archive(archive: ObjectReference, name: str) -> str:
 
 
 @asynccontextmanager
-async def relayed(path: Path) -> AsyncIterator[Invoker]:
+async def relayed(path: Path, *, host: str = "127.0.0.1") -> AsyncIterator[Invoker]:
     relaying = Relaying(server=path, secret=SECRET, bring=no_archive)
-    with closing(await Relay.open("127.0.0.1", relaying)) as relay:
-        address = RelayedServer(host="127.0.0.1", port=relay.port, certificate=relay.certificate, secret=SECRET)
+    with closing(Relay(host, relaying)) as relay:
+        address = RelayedServer(host=host, port=relay.port, certificate=relay.certificate, secret=SECRET)
         with closing(Invoker(address)) as invoker:
             yield invoker
 
@@ -172,6 +175,18 @@ def test_bodies_of_many_megabytes_pass_a_relay_in_both_directions(tmp_path: Path
     uvloop.run(main())
 
 
+def test_a_relay_may_have_an_address_of_ipv6(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ANSWER)
+
+    async def main() -> None:
+        async with server(tmp_path / "s", serve), relayed(tmp_path / "s", host="::1") as invoker:
+            assert await post(invoker) == b"ok"
+
+    uvloop.run(main())
+
+
 def test_a_relay_serves_nobody_without_the_secret_and_is_believed_only_with_its_certificate(tmp_path: Path) -> None:
     asked = []
 
@@ -208,3 +223,41 @@ def test_an_archive_that_an_agent_cannot_bring_is_named_with_the_reason(tmp_path
                 await asyncio.to_thread(bring, replace(invoker.address, secret="0"), archive, name="m.tar.gz")
 
     uvloop.run(main())
+
+
+RELAY = """
+import asyncio, json, pathlib, sys
+from tidemill.node.relay import Relay, Relaying
+
+async def main():
+    relay = Relay("127.0.0.1", Relaying(server=pathlib.Path(sys.argv[1]), secret=sys.argv[2], bring=None))
+    print(json.dumps({"port": relay.port, "certificate": relay.certificate}), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_request_whose_agent_is_killed_may_be_sent_to_another_instance(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await request(reader)
+            begun.set()
+            await reader.read()
+
+        async with server(tmp_path / "s", serve):
+            with closing(Invoker(RelayedServer(host="127.0.0.1", secret=SECRET, **json.loads(said)))) as invoker:
+                sending = asyncio.ensure_future(post(invoker))
+                await begun.wait()
+                agent.kill()
+                with pytest.raises(Unreachable) as caught:
+                    await sending
+                assert not caught.value.sent
+
+    command = [sys.executable, "-c", RELAY, str(tmp_path / "s"), SECRET]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        said = agent.stdout.readline()
+        uvloop.run(main())

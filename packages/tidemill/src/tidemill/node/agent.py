@@ -160,9 +160,7 @@ class Agent:
         host = self._spec.addresses[self._ref.instance_index]
         server = self._executor.server_address(self._ref).path
         try:
-            self._relay = await Relay.open(
-                host, Relaying(server=server, secret=self._spec.peer_secret, bring=self._bring_archive)
-            )
+            self._relay = Relay(host, Relaying(server=server, secret=self._spec.peer_secret, bring=self._bring_archive))
         except OSError as error:
             return _failed(f"InternalServerError: the agent cannot listen at {host}, its machine's address: {error}")
         report = RelayReport(self._relay.port, self._relay.certificate)

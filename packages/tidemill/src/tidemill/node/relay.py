@@ -1,6 +1,7 @@
 """Let the service reach the model server of this machine: TLS connections that end at the server's unix socket.
 
-`tidemill.executors.cluster.relay_client` says what the service sends. The relay does not look into what it forwards.
+`tidemill.executors.cluster.relay_client` says what the service sends. What follows its first line is forwarded as it
+is. Sockets are used directly: asyncio's transports take twice the CPU time for a request.
 """
 
 import asyncio
@@ -11,26 +12,28 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import trustme
 
 from tidemill.core.instances import ObjectReference
-from tidemill.core.socket_paths import short_path
+from tidemill.core.sockets import NOT_NOW, connect_unix, family_of, receive_now, send_now
 
 Bring = Callable[[ObjectReference, str], Awaitable[str]]
 """Copies an archive to the instance under a name; returns why it cannot, or nothing."""
 _OPENING_S = 10.0
 _LINE_MAX_BYTES = 64 * 1024
+_BACKLOG = 128
+_GREETERS = 4
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: the end of the connection is a reset, as if the model server's own socket had been reset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relaying:
-    """What the connections of a relay share.
+    """What a relay forwards.
 
     Attributes:
         server: Path of the model server's socket.
@@ -44,145 +47,193 @@ class Relaying:
 
 
 class Relay:
-    """Listens for the service. `open` makes one.
+    """Listens for the service on a free port, until it is closed. Belongs to the running event loop.
+
+    Args:
+        host: Address of this machine at which it listens.
 
     Attributes:
         port: TCP port on which it listens.
         certificate: PEM of the certificate by which the service knows it.
+
+    Raises:
+        OSError: ``host`` is no address of this machine.
     """
 
-    def __init__(self, listening: asyncio.Server, certificate: str) -> None:
-        self._listening = listening
-        self.port: int = listening.sockets[0].getsockname()[1]
-        self.certificate = certificate
-
-    @classmethod
-    async def open(cls, host: str, relaying: Relaying) -> "Relay":
-        """Listen on a free port of an address of this machine.
-
-        Raises:
-            OSError: It is no address of this machine.
-        """
+    def __init__(self, host: str, relaying: Relaying) -> None:
         authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        authority.issue_cert("relay.invalid", key_type=trustme.KeyType.ECDSA).configure_cert(context)
-        listening = await asyncio.get_running_loop().create_server(
-            lambda: _FromService(relaying), host, 0, ssl=context, ssl_handshake_timeout=_OPENING_S
-        )
-        return cls(listening, authority.cert_pem.bytes().decode())
+        self.certificate = authority.cert_pem.bytes().decode()
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._tls.num_tickets = 0  # the service keeps its connections
+        authority.issue_cert("relay.invalid", key_type=trustme.KeyType.ECDSA).configure_cert(self._tls)
+        self._relaying = relaying
+        self._loop = asyncio.get_running_loop()
+        self._streams: set[_Stream] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Of its own, so that strangers who connect and say nothing do not take the threads of others.
+        self._greeters = ThreadPoolExecutor(_GREETERS, thread_name_prefix="relay")
+        self._listener = socket.create_server((host, 0), family=family_of(host), backlog=_BACKLOG)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._loop.add_reader(self._listener, self._accept)
 
     def close(self) -> None:
-        """Listen no longer. Open connections go on until one of their ends closes them."""
-        self._listening.close()
+        """Listen no longer, and end all connections."""
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        for stream in list(self._streams):
+            stream.end(reset=True)
+        self._greeters.shutdown(wait=False, cancel_futures=True)
 
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            accepted, _ = self._listener.accept()
+            task = self._loop.create_task(self._welcome(accepted))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-class _End(asyncio.Protocol):
-    """One of the two connections of a forwarded stream. What it receives goes to the other one."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self.other: _End | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's are no subclasses
-
-    def data_received(self, data: bytes) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
-
-    def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.resume_reading()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        other, self.other, self.transport = self.other, None, None
-        if other is not None:
-            other.end(reset=exc is not None)
-
-    def end(self, *, reset: bool = True) -> None:
-        """End this connection.
-
-        Args:
-            reset: Let the peer see a reset rather than an end of file. Default: true.
-        """
-        self.other = None
-        if self.transport is None:
-            return
-        if reset:
-            with contextlib.suppress(OSError):
-                sock = self.transport.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            self.transport.abort()
-        else:
-            self.transport.close()
-
-
-class _FromService(_End):
-    """A connection of the service, which has to say first what it wants."""
-
-    def __init__(self, relaying: Relaying) -> None:
-        super().__init__()
-        self._relaying = relaying
-        self._held = b""
-        self._work: asyncio.Task[None] | None = None
-        self._limit = asyncio.get_running_loop().call_later(_OPENING_S, self.end)
-
-    def data_received(self, data: bytes) -> None:
-        if self.other is not None:
-            super().data_received(data)
-            return
-        self._held += data
-        if self._work is not None:
-            return
-        if b"\n" in self._held:
-            self._limit.cancel()
-            line, _, self._held = self._held.partition(b"\n")
-            self._begin(*line.split(b" ", 2))
-        elif len(self._held) > _LINE_MAX_BYTES:
-            self.end()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._limit.cancel()
-        if self._work is not None:
-            self._work.cancel()
-        super().connection_lost(exc)
-
-    def _begin(self, request: bytes, secret: bytes = b"", text: bytes = b"") -> None:
-        if not hmac.compare_digest(secret, self._relaying.secret.encode()) or request not in (b"serve", b"bring"):
-            self.end()
-            return
-        work = self._serve() if request == b"serve" else self._bring(text)
-        self._work = asyncio.get_running_loop().create_task(work)
-
-    async def _serve(self) -> None:
-        """Connect to the model server and forward what has arrived meanwhile."""
-        assert self.transport is not None
-        self.transport.pause_reading()
+    async def _welcome(self, accepted: socket.socket) -> None:
+        """Do what the first line of a connection says."""
+        connection: socket.socket = accepted
         try:
-            with short_path(self._relaying.server) as path:
-                _, to_server = await asyncio.get_running_loop().create_unix_connection(_End, path)
-        except OSError:  # it does not listen yet, or has died
-            self.end()
-            return
-        to_server.other = self
-        if self.transport is None:
-            to_server.end(reset=True)
-            return
-        self.other, held, self._held = to_server, self._held, b""
-        self.data_received(held)
-        self.transport.resume_reading()
+            accepted.settimeout(_OPENING_S)
+            tls, request, text, rest = await self._loop.run_in_executor(self._greeters, self._greet, accepted)
+            connection = tls
+            if request == b"bring":
+                await self._bring(tls, text)
+            else:
+                server = connect_unix(self._relaying.server)
+                self._streams.add(_Stream(self._loop, tls, server, rest, ended=self._streams.discard))
+        except (OSError, ValueError):  # a stranger, a peer that is gone, or a model server that does not listen
+            _end(connection, reset=True)
 
-    async def _bring(self, text: bytes) -> None:
+    def _greet(self, accepted: socket.socket) -> tuple[ssl.SSLSocket, bytes, bytes, bytes]:
+        """Receive the first line. Return the connection, the request, its text, and what followed the line.
+
+        Raises:
+            OSError: The peer is gone, or speaks no TLS.
+            ValueError: The peer does not know the secret.
+        """
+        tls = self._tls.wrap_socket(accepted, server_side=True)
+        try:
+            tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            received = b""
+            while b"\n" not in received:
+                part = tls.recv(_LINE_MAX_BYTES)
+                received += part
+                if not part or len(received) > 2 * _LINE_MAX_BYTES:
+                    raise ValueError("no line")
+            line, _, rest = received.partition(b"\n")
+            request, secret, text = (line + b"  ").split(b" ", 2)
+            if not hmac.compare_digest(secret, self._relaying.secret.encode()) or request not in (b"serve", b"bring"):
+                raise ValueError("another secret")
+        except (OSError, ValueError):
+            _end(tls, reset=True)
+            raise
+        return tls, request, text, rest
+
+    async def _bring(self, tls: ssl.SSLSocket, text: bytes) -> None:
         try:
             wanted = json.loads(text)
             failure = await self._relaying.bring(ObjectReference(**wanted["archive"]), wanted["name"])
         except (ValueError, LookupError, TypeError) as error:
             failure = f"the request cannot be read: {type(error).__name__}: {error}"
-        if self.transport is not None:
-            self.transport.write(" ".join(failure.split())[:2000].encode() + b"\n")
-            self.transport.close()
+        answer = " ".join(failure.split())[:2000].encode() + b"\n"
+        await self._loop.run_in_executor(self._greeters, tls.sendall, answer)
+        _end(tls, reset=False)
+
+
+class _Stream:
+    """A connection of the service, and the one to the model server. What one receives is sent to the other.
+
+    Args:
+        rest: What the service has sent already.
+        ended: Called with this object when both are closed.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        service: ssl.SSLSocket,
+        server: socket.socket,
+        rest: bytes,
+        *,
+        ended: "Callable[[_Stream], None]",
+    ) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._sockets = service, server
+        for sock in self._sockets:
+            sock.setblocking(False)
+        _Way(loop, server, service, self)
+        _Way(loop, service, server, self).send(memoryview(rest))
+
+    def end(self, *, reset: bool) -> None:
+        """Close both connections.
+
+        Args:
+            reset: Let the peers see a reset rather than an end of file.
+        """
+        for sock in self._sockets:
+            self._loop.remove_reader(sock)
+            self._loop.remove_writer(sock)
+            _end(sock, reset=reset)
+        self._ended(self)
+
+
+class _Way:
+    """One direction of a stream. It receives nothing while there is something left to send."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, source: socket.socket, target: socket.socket, stream: _Stream
+    ) -> None:
+        self._loop = loop
+        self._source = source
+        self._target = target
+        self._stream = stream
+        self._left = memoryview(b"")
+        loop.add_reader(source, self._forward)
+
+    def send(self, data: memoryview) -> None:
+        """Send data; if that is not possible at once, as soon as it is."""
+        try:
+            sent = send_now(self._target, data)
+        except OSError:
+            self._stream.end(reset=True)
+            return
+        waits, self._left = bool(self._left), data[sent:]
+        if self._left and not waits:
+            self._loop.remove_reader(self._source)
+            self._loop.add_writer(self._target, self._send_left)
+        elif waits and not self._left:
+            self._loop.remove_writer(self._target)
+            self._loop.add_reader(self._source, self._forward)
+
+    def _send_left(self) -> None:
+        self.send(self._left)
+
+    def _forward(self) -> None:
+        try:
+            data = receive_now(self._source)
+        except NOT_NOW:
+            return
+        except OSError:
+            self._stream.end(reset=True)
+            return
+        if data:
+            self.send(memoryview(data))
+        else:
+            self._stream.end(reset=False)
+
+
+def _end(sock: socket.socket, *, reset: bool) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        elif isinstance(sock, ssl.SSLSocket):
+            sock.setblocking(False)
+            sock.unwrap()  # says farewell, and does not wait for that of the service
+    sock.close()

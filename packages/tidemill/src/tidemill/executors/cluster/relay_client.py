@@ -5,57 +5,54 @@ secret of the instance, which is in the first line:
 
     serve SECRET            what follows goes to the model server, and what that answers comes back
     bring SECRET {...}      copies an archive to the instance; answered by a line: why it cannot, or nothing
+
+The relay says farewell (TLS's close_notify) only if the model server has closed its connection. Another end says that
+the machine is lost, or that the server has read nothing: the request may be sent to another instance.
 """
 
+import asyncio
+import contextlib
 import json
 import socket
 import ssl
+from collections.abc import Generator
 from dataclasses import asdict
 
 from tidemill.core.instances import ObjectReference
+from tidemill.core.sockets import NOT_NOW, family_of
 from tidemill.errors import LaunchError
 from tidemill.executors.base import RelayedServer
 
-CONNECT_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT_S = 5.0
 _BRING_TIMEOUT_S = 600.0
 _VANISHED_S = 10
 _ANSWER_MAX_BYTES = 4096
 
 
-def tls_to(server: RelayedServer) -> ssl.SSLContext:
-    """Return the TLS options of connections to a relay: only the certificate that was reported is accepted.
+async def connect(server: RelayedServer) -> ssl.SSLSocket:
+    """Return a connection to a model server, which does not block.
 
     Args:
         server: The model server behind the relay.
+
+    Raises:
+        OSError: The relay cannot be reached within five seconds, or is not the one that was reported.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # no authority has signed the certificate: it is compared as a whole
-    context.load_verify_locations(cadata=server.certificate)
-    return context
-
-
-def opening_line(server: RelayedServer, request: str, text: str = "") -> bytes:
-    """Return the first line of a connection.
-
-    Args:
-        server: The model server behind the relay.
-        request: ``serve`` or ``bring``.
-        text: The rest of the line.
-    """
-    return " ".join(filter(None, (request, server.secret, text))).encode() + b"\n"
-
-
-def watch_peer(sock: socket.socket) -> None:
-    """Let a connection fail soon after the other machine has vanished.
-
-    Args:
-        sock: A connected TCP socket.
-    """
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _VANISHED_S // 2)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_S * 1000)
+    loop, sock = asyncio.get_running_loop(), _socket(server)
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            await loop.sock_connect(sock, (server.host, server.port))
+            sock = tls = _tls(server).wrap_socket(sock, do_handshake_on_connect=False, suppress_ragged_eofs=False)
+            while True:
+                with contextlib.suppress(*NOT_NOW):
+                    tls.do_handshake()
+                    break
+                await _readable(loop, tls)
+        tls.send(_opening_line(server, "serve"))
+    except (OSError, asyncio.CancelledError):
+        sock.close()
+        raise
+    return tls
 
 
 def bring(server: RelayedServer, archive: ObjectReference, *, name: str) -> None:
@@ -68,15 +65,10 @@ def bring(server: RelayedServer, archive: ObjectReference, *, name: str) -> None
     Raises:
         LaunchError: The agent cannot be reached, or cannot copy the archive.
     """
-    line = opening_line(server, "bring", json.dumps({"name": name, "archive": asdict(archive)}))
     try:
-        with (
-            socket.create_connection((server.host, server.port), timeout=CONNECT_TIMEOUT_S) as sock,
-            tls_to(server).wrap_socket(sock) as connection,
-        ):
-            watch_peer(connection)
+        with _connected(server) as connection:
+            connection.sendall(_opening_line(server, "bring", json.dumps({"name": name, "archive": asdict(archive)})))
             connection.settimeout(_BRING_TIMEOUT_S)
-            connection.sendall(line)
             with connection.makefile("rb") as answers:
                 answer = answers.readline(_ANSWER_MAX_BYTES)
     except OSError as error:
@@ -85,3 +77,46 @@ def bring(server: RelayedServer, archive: ObjectReference, *, name: str) -> None
         raise LaunchError(f"the archive {archive.uri} cannot be copied to {server.host}: the agent has ended")
     if failure := answer.decode("utf-8", "replace").strip():
         raise LaunchError(f"the archive {archive.uri} cannot be copied to {server.host}: {failure}")
+
+
+@contextlib.contextmanager
+def _connected(server: RelayedServer) -> Generator[ssl.SSLSocket]:
+    with _socket(server) as sock:
+        sock.settimeout(_CONNECT_TIMEOUT_S)
+        sock.connect((server.host, server.port))
+        with _tls(server).wrap_socket(sock, suppress_ragged_eofs=False) as connection:
+            yield connection
+
+
+def _socket(server: RelayedServer) -> socket.socket:
+    """Return a socket whose connection will fail soon after the other machine has vanished."""
+    sock = socket.socket(family_of(server.host))
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _VANISHED_S // 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_S * 1000)
+    return sock
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    ready = loop.create_future()
+    loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock)
+
+
+def _opening_line(server: RelayedServer, request: str, text: str = "") -> bytes:
+    return " ".join(filter(None, (request, server.secret, text))).encode() + b"\n"
+
+
+def _tls(server: RelayedServer) -> ssl.SSLContext:
+    """Return the TLS options of connections to a relay: only the certificate that was reported is accepted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # no authority has signed the certificate: it is compared as a whole
+    context.load_verify_locations(cadata=server.certificate)
+    return context

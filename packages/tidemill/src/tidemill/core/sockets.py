@@ -1,0 +1,92 @@
+"""Sockets that are used without asyncio's transports, and addresses of unix sockets with long paths."""
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Generator
+from pathlib import Path
+
+NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket that does not block raises when it can neither send nor receive at the moment."""
+_CHUNK_BYTES = 256 * 1024
+_RECORD_BYTES = 16 * 1024
+"""Largest piece in which TLS sends, and hands out what it has received."""
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Generator[str]:
+    """Yield a path of a socket that fits into the 108 bytes of an address, through a descriptor of its directory.
+
+    Args:
+        path: Path of the socket, which need not exist.
+
+    Raises:
+        OSError: There is no such directory.
+    """
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of an IP address.
+
+    Args:
+        host: For example ``10.0.0.1`` or ``fd00::1``.
+    """
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def connect_unix(path: Path) -> socket.socket:
+    """Return a connection to a unix socket, which does not block. Does not wait.
+
+    Raises:
+        OSError: Nobody listens, or the queue of those who wait to be accepted is full.
+    """
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.setblocking(False)
+        with short_path(path) as address:
+            sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def send_now(sock: socket.socket, data: memoryview) -> int:
+    """Send as much as is possible without waiting. Return how many bytes that is.
+
+    Args:
+        sock: A socket that does not block.
+
+    Raises:
+        OSError: The connection has ended.
+    """
+    sent = 0
+    with contextlib.suppress(*NOT_NOW):
+        while sent < len(data):
+            sent += sock.send(data[sent : sent + _CHUNK_BYTES])
+    return sent
+
+
+def receive_now(sock: socket.socket) -> bytes:
+    """Return what has arrived, at most a few hundred kilobytes; nothing at the end of the connection.
+
+    Args:
+        sock: A socket that does not block.
+
+    Raises:
+        OSError: The connection has ended, or nothing has arrived (one of `NOT_NOW`).
+    """
+    data = sock.recv(_CHUNK_BYTES)
+    if len(data) != _RECORD_BYTES:
+        return data
+    parts = [data]
+    with contextlib.suppress(*NOT_NOW):
+        while len(parts[-1]) == _RECORD_BYTES and len(parts) * _RECORD_BYTES < _CHUNK_BYTES:
+            parts.append(sock.recv(_CHUNK_BYTES))
+    return b"".join(parts)
