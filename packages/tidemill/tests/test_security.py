@@ -303,6 +303,11 @@ PROMISES = {
         f"{STACK}/server/test_events.py::test_a_value_cannot_forge_a_line_or_drive_a_terminal",
         f"{STACK}/cli/test_text.py::test_escape_sequences_and_controls_are_removed",
     ],
+    "The agent of a model server on another machine serves only its service, by TLS 1.3: the service accepts only the"
+    " certificate that the agent reported, and proves itself by a secret of the instance.": [
+        f"{STACK}/control/test_invoker.py::"
+        "test_a_relay_serves_nobody_without_the_secret_and_is_believed_only_with_its_certificate",
+    ],
     "The model server alone (`python -m tidemill_serving`, `tensorflow_model_server`) has no users: everyone who"
     " reaches its port may call every model. gRPC with `client_verify` in `--ssl_config_file` admits only clients"
     " with a certificate of your authority; its unix sockets admit only the user who started it. A TLS handshake has"

@@ -127,7 +127,7 @@ def test_an_endpoint_has_another_session_than_the_training_job_of_its_name(stage
     assert found.arn == f"arn:aws:sts::000000000000:assumed-role/Limited/endpoint.{name}"
 
 
-def test_servers_without_a_role_or_with_keys_of_their_own_get_none_but_their_agents_do(stage: Stage) -> None:
+def test_servers_without_a_role_or_with_keys_of_their_own_get_none(stage: Stage) -> None:
     keys = ServerKeys(stage.credentials, service_variables={"AWS_ENDPOINT_URL": "http://127.0.0.1:1"})
     scope, role = JobScope.of_endpoint("digits"), "arn:aws:iam::000000000000:role/R"
 

@@ -28,10 +28,9 @@ from tidemill.executors.local import LocalExecutor
 from tidemill.instance.assignment import AgentAssignment
 from tidemill.instance.remote_s3 import UploadRefused
 from tidemill.instance.status import InstanceExit, InstanceOutcome, InstanceStatus, Phase, RelayReport, StopReason
-from tidemill.node.log_reader import LogBytes
-from tidemill.node.new_samples import NewSamples
 from tidemill.node.relay import Relay, Relaying
 from tidemill.node.service import LOG_CHUNK_BYTES, AttemptOver, ServiceAway, ServiceClient
+from tidemill.node.stream import LogBytes, NewSamples
 from tidemill.sandbox.private_files import credential_files
 from tidemill.shim.report import JobLog
 

@@ -1,11 +1,38 @@
-"""Read what is new in the file of an instance's samples, to deliver it to the service."""
+"""Read what an instance adds to its log stream, to deliver it to the service: log lines, and samples of what it uses."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+from tidemill.core.segments import segment_path, segments_of
 from tidemill.instance.samples import SAMPLES_FILE
 
 _MOST_BYTES = 1_000_000
+
+
+class LogBytes:
+    """The bytes of a stream's segments, one after the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def read(self, offset: int, *, max_bytes: int) -> bytes:
+        """Return complete lines that begin at an offset; empty if there is no complete line.
+
+        Args:
+            offset: Offset of the beginning of a line, in bytes.
+            max_bytes: Maximum size of the result. A longer line is never returned.
+        """
+        for number in segments_of(self._directory):
+            path = segment_path(self._directory, number)
+            size = path.stat().st_size
+            if offset >= size and number != segments_of(self._directory)[-1]:
+                offset -= size
+                continue
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read(max_bytes)
+            return data[: data.rfind(b"\n") + 1]
+        return b""
 
 
 class NewSamples:
