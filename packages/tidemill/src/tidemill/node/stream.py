@@ -1,4 +1,4 @@
-"""Read what an instance adds to its log stream, to deliver it to the service: log lines, and samples of what it uses."""
+"""Read what an instance adds to its log stream, to deliver it to the service: log lines, and samples."""
 
 from collections.abc import Callable
 from pathlib import Path
