@@ -107,8 +107,8 @@ class ServedDigits:
                 thread.join(80)
         assert not failures, collections.Counter(map(str, failures))
 
-    def transform(self, *, instances: int) -> list[list[float]]:
-        """Run a batch transform job over eight objects, and return the answers to `DIGIT`."""
+    def begin_transform(self, *, instances: int) -> None:
+        """Create a batch transform job over eight objects, each with `DIGIT`."""
         prefix = f"{self.name}/in"
         for number in range(8):
             self.jobs.s3.put_object(Bucket=BUCKET, Key=f"{prefix}/{number}", Body=json.dumps(DIGIT).encode())
@@ -121,11 +121,20 @@ class ServedDigits:
             TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": instances},
         )
 
+    def ended_transform(self) -> dict[str, Any]:
+        """Wait for the end of the transform job, and return its description."""
+
         def describe() -> dict[str, Any]:
             return self.sagemaker.describe_transform_job(TransformJobName=self.name)
 
         self.jobs.wait_until(lambda: describe()["TransformJobStatus"] not in ("InProgress", "Stopping"), describe)
-        assert describe()["TransformJobStatus"] == "Completed", describe()
+        return describe()
+
+    def transform(self, *, instances: int) -> list[list[float]]:
+        """Run a transform job, and return the answers to `DIGIT`."""
+        self.begin_transform(instances=instances)
+        job = self.ended_transform()
+        assert job["TransformJobStatus"] == "Completed", job
         results = [self.jobs.object(f"s3://{BUCKET}/{self.name}/out/{number}.out") for number in range(8)]
         return [json.loads(result)["predictions"][0] for result in results]
 

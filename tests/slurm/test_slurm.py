@@ -297,15 +297,20 @@ def test_an_endpoint_outlives_a_node_the_service_and_the_controller(cluster: Ser
     jobs.wait_until(lambda: len(idle_nodes()) == 4, queue)
 
 
-def test_an_endpoint_waits_for_a_node_and_can_be_deleted_meanwhile(cluster: Service, jobs_of: Any) -> None:
+def test_an_endpoint_and_a_transform_job_wait_for_nodes_and_can_be_ended_meanwhile(
+    cluster: Service, jobs_of: Any
+) -> None:
     jobs = jobs_of(cluster)
     name = jobs.create(WAIT, ResourceConfig=of_type("ml.c5.large", 4))
     jobs.wait_for_line(name, "READY", count=4)
     trained = {"ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/digits/model.tar.gz"}}
     jobs.s3.put_object(Bucket=BUCKET, Key="digits/model.tar.gz", Body=b"no node unpacks it")
     served = ServedDigits(jobs, trained, instances=1)
-    jobs.wait_until(lambda: len(numbers("PENDING")) == 1, queue)
+    served.begin_transform(instances=2)
+    jobs.wait_until(lambda: len(numbers("PENDING")) == 2, queue)
     assert served.describe()["EndpointStatus"] == "Creating"
+    jobs.sagemaker.stop_transform_job(TransformJobName=served.name)
+    assert served.ended_transform()["TransformJobStatus"] == "Stopped"
     served.delete()
     jobs.wait_until(lambda: not numbers("PENDING"), queue)
     jobs.sagemaker.stop_training_job(TrainingJobName=name)

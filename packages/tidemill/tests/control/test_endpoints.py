@@ -20,6 +20,7 @@ from tidemill.control.server_keys import ServerKeys
 from tidemill.core.clock import SystemClock
 from tidemill.core.hosting import Deployment, Endpoint, EndpointStatus, Instance, Variant
 from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
+from tidemill.errors import MachinesBusy
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus
 from tidemill.store.database.base import Database
@@ -35,20 +36,26 @@ MODEL = {"ExecutionRoleArn": "R", "PrimaryContainer": {"Image": "tensorflow-infe
 
 
 class BreakingExecutor(SeparateExecutor):
-    """Instances that never become healthy, and calls that fail as long as a test wants."""
+    """Instances that never become healthy, calls that fail and machines that are busy as long as a test wants."""
 
     def __init__(self, root: Path, **parts: Any) -> None:
         super().__init__(root, **parts)
         self.broken: set[str] = set()
         self.failed: list[str] = []
+        self.busy = ""
+        self.refused = self.observed = 0
 
     def launch(self, specs: Sequence[InstanceSpec]) -> None:
         self._pass("launch")
+        if self.busy:
+            self.refused += 1
+            raise MachinesBusy(self.busy)
         super().launch(specs)
 
     def observe(self, ref: InstanceRef) -> InstanceStatus:
         status = super().observe(ref)
         if status.launched:
+            self.observed += 1
             self._pass("observe")
         return status
 
@@ -100,12 +107,12 @@ class Stage:
             clock=clock,
         )
 
-    async def create(self, *, serves: bool = False) -> None:
+    async def create(self, *, serves: bool = False, ago_s: int = 0, limit_s: int | None = None) -> None:
         self.news = asyncio.create_task(self._forward_changes())
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock.now_ms() - ago_s * 1000
         instance = Instance(job_id=REF.job_id, log_stream="primary/0", created_ms=now_ms)
         variant = Variant(request={"VariantName": "primary"}, model=MODEL, instances=(instance,))
-        starting = Deployment(config_name="digits", variants=(variant,), begun_ms=now_ms)
+        starting = Deployment(config_name="digits", variants=(variant,), begun_ms=now_ms, limit_s=limit_s)
         endpoint = Endpoint(name="digits", arn="arn", endpoint_id="0e", created_ms=now_ms, starting=starting)
         if serves:
             endpoint = endpoint.made_ready(instance).promoted()
@@ -201,6 +208,45 @@ def test_a_fault_of_our_own_fails_the_endpoint_with_its_reason_and_lets_it_be_de
         await stage.until(lambda: stage.endpoint() is None)
         assert set(stage.executor.reaped) == {REF.job_id}
         assert not stage.executor.observe(REF).running
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_an_endpoint_waits_for_a_machine_for_as_long_as_it_takes(
+    make_stage: Callable[[], Stage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.endpoints.driver._BUSY_S", 0.05)
+
+    async def run() -> None:
+        stage = make_stage()
+        stage.executor.busy = "PENDING (Priority)"
+        await stage.create(ago_s=86400)
+        await stage.until(lambda: stage.executor.refused >= 3)
+        endpoint = stage.endpoint()
+        assert endpoint is not None
+        assert endpoint.status is EndpointStatus.CREATING
+        stage.executor.busy = ""
+        await stage.until(lambda: REF in stage.executor.launches)
+        seen = stage.executor.observed
+        await stage.until(lambda: stage.executor.observed > seen + 3)
+        endpoint = stage.endpoint()
+        assert endpoint is not None
+        assert endpoint.status is EndpointStatus.CREATING, "the server has its whole time to answer"
+        await stage.delete()
+        await stage.until(lambda: stage.endpoint() is None)
+        await stage.close()
+
+    asyncio.run(run())
+
+
+def test_an_endpoint_with_a_time_limit_does_not_wait_longer_for_a_machine(make_stage: Callable[[], Stage]) -> None:
+    async def run() -> None:
+        stage = make_stage()
+        stage.executor.busy = "PENDING (Priority)"
+        await stage.create(ago_s=601, limit_s=600)
+        failed = await stage.fails()
+        assert failed.failure_reason == "No machine was free within 600 s: PENDING (Priority)"
         await stage.close()
 
     asyncio.run(run())
