@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -207,6 +207,25 @@ def test_a_relay_serves_nobody_without_the_secret_and_is_believed_only_with_its_
                 assert not caught.value.sent
             assert not asked
             assert await post(good) == b"ok"
+
+    uvloop.run(main())
+
+
+def test_strangers_who_say_nothing_or_nonsense_keep_nobody_waiting(tmp_path: Path) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request(reader)
+        writer.write(ANSWER)
+
+    async def main() -> None:
+        async with server(tmp_path / "s", serve), relayed(tmp_path / "s") as invoker:
+            assert isinstance(invoker.address, RelayedServer)
+            with ExitStack() as stack:
+                place = invoker.address.host, invoker.address.port
+                strangers = [stack.enter_context(socket.create_connection(place)) for _ in range(100)]
+                for each in strangers[:50]:
+                    each.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                async with asyncio.timeout(5):  # less than the time that each of them has
+                    assert await post(invoker) == b"ok"
 
     uvloop.run(main())
 

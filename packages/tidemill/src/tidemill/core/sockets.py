@@ -1,5 +1,6 @@
 """Sockets that are used without asyncio's transports, and addresses of unix sockets with long paths."""
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -55,6 +56,37 @@ def connect_unix(path: Path) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+async def shake_hands(tls: ssl.SSLSocket) -> None:
+    """Wait until a connection is encrypted.
+
+    Args:
+        tls: A socket that does not block.
+
+    Raises:
+        OSError: The peer speaks no TLS, or has another certificate than expected.
+    """
+    while True:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            tls.do_handshake()
+            return
+        await readable(tls)
+
+
+async def readable(sock: socket.socket) -> None:
+    """Wait until a socket has received something, or its connection has ended.
+
+    Args:
+        sock: A socket to which nothing else listens in the running event loop.
+    """
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock)
 
 
 def send_now(sock: socket.socket, data: memoryview) -> int:

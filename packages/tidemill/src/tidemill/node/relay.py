@@ -12,21 +12,22 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
 
 from tidemill.core.instances import ObjectReference
-from tidemill.core.sockets import NOT_NOW, connect_unix, family_of, receive_now, send_now
+from tidemill.core.sockets import NOT_NOW, connect_unix, family_of, readable, receive_now, send_now, shake_hands
 
 Bring = Callable[[ObjectReference, str], Awaitable[str]]
 """Copies an archive to the instance under a name; returns why it cannot, or nothing."""
 _OPENING_S = 10.0
-_LINE_MAX_BYTES = 64 * 1024
+_LINE_MAX_BYTES = 512 * 1024
 _BACKLOG = 128
-_GREETERS = 4
+_PAUSE_S = 1.0
+_MOST_STRANGERS = 256
+"""Maximum number of connections that have not said yet what they want."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: the end of the connection is a reset, as if the model server's own socket had been reset."""
 
@@ -71,8 +72,6 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._streams: set[_Stream] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Of its own, so that strangers who connect and say nothing do not take the threads of others.
-        self._greeters = ThreadPoolExecutor(_GREETERS, thread_name_prefix="relay")
         self._listener = socket.create_server((host, 0), family=family_of(host), backlog=_BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -86,54 +85,69 @@ class Relay:
             task.cancel()
         for stream in list(self._streams):
             stream.end(reset=True)
-        self._greeters.shutdown(wait=False, cancel_futures=True)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             accepted, _ = self._listener.accept()
-            task = self._loop.create_task(self._welcome(accepted))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        except NOT_NOW:
+            return
+        except OSError:  # too many open files, which the listener would report again and again
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(_PAUSE_S, self._listen_again)
+            return
+        if len(self._tasks) >= _MOST_STRANGERS:
+            _end(accepted, reset=True)
+            return
+        task = self._loop.create_task(self._welcome(accepted))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _listen_again(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
 
     async def _welcome(self, accepted: socket.socket) -> None:
         """Do what the first line of a connection says."""
-        connection: socket.socket = accepted
+        accepted.setblocking(False)
+        tls = self._tls.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
         try:
-            accepted.settimeout(_OPENING_S)
-            tls, request, text, rest = await self._loop.run_in_executor(self._greeters, self._greet, accepted)
-            connection = tls
+            tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(_OPENING_S):
+                await shake_hands(tls)
+                request, text, rest = await self._greeting(tls)
             if request == b"bring":
                 await self._bring(tls, text)
             else:
                 server = connect_unix(self._relaying.server)
                 self._streams.add(_Stream(self._loop, tls, server, rest, ended=self._streams.discard))
-        except (OSError, ValueError):  # a stranger, a peer that is gone, or a model server that does not listen
-            _end(connection, reset=True)
+        except (OSError, ValueError, asyncio.CancelledError) as error:
+            # A stranger, a peer that is gone, or a model server that does not listen.
+            _end(tls, reset=True)
+            if isinstance(error, asyncio.CancelledError):
+                raise
 
-    def _greet(self, accepted: socket.socket) -> tuple[ssl.SSLSocket, bytes, bytes, bytes]:
-        """Receive the first line. Return the connection, the request, its text, and what followed the line.
+    async def _greeting(self, tls: ssl.SSLSocket) -> tuple[bytes, bytes, bytes]:
+        """Receive the first line. Return the request, its text, and what followed the line.
 
         Raises:
-            OSError: The peer is gone, or speaks no TLS.
+            OSError: The peer is gone.
             ValueError: The peer does not know the secret.
         """
-        tls = self._tls.wrap_socket(accepted, server_side=True)
-        try:
-            tls.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            received = b""
-            while b"\n" not in received:
-                part = tls.recv(_LINE_MAX_BYTES)
-                received += part
-                if not part or len(received) > 2 * _LINE_MAX_BYTES:
-                    raise ValueError("no line")
-            line, _, rest = received.partition(b"\n")
-            request, secret, text = (line + b"  ").split(b" ", 2)
-            if not hmac.compare_digest(secret, self._relaying.secret.encode()) or request not in (b"serve", b"bring"):
-                raise ValueError("another secret")
-        except (OSError, ValueError):
-            _end(tls, reset=True)
-            raise
-        return tls, request, text, rest
+        received = b""
+        while b"\n" not in received:
+            try:
+                part = receive_now(tls)
+            except NOT_NOW:
+                await readable(tls)
+                continue
+            received += part
+            if not part or len(received) > _LINE_MAX_BYTES:
+                raise ValueError("no line")
+        line, _, rest = received.partition(b"\n")
+        request, secret, text = (line + b"  ").split(b" ", 2)
+        if not hmac.compare_digest(secret, self._relaying.secret.encode()) or request not in (b"serve", b"bring"):
+            raise ValueError("another secret")
+        return request, text, rest
 
     async def _bring(self, tls: ssl.SSLSocket, text: bytes) -> None:
         try:
@@ -141,8 +155,7 @@ class Relay:
             failure = await self._relaying.bring(ObjectReference(**wanted["archive"]), wanted["name"])
         except (ValueError, LookupError, TypeError) as error:
             failure = f"the request cannot be read: {type(error).__name__}: {error}"
-        answer = " ".join(failure.split())[:2000].encode() + b"\n"
-        await self._loop.run_in_executor(self._greeters, tls.sendall, answer)
+        send_now(tls, memoryview(" ".join(failure.split())[:2000].encode() + b"\n"))
         _end(tls, reset=False)
 
 

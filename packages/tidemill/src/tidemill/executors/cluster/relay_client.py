@@ -19,7 +19,7 @@ from collections.abc import Generator
 from dataclasses import asdict
 
 from tidemill.core.instances import ObjectReference
-from tidemill.core.sockets import NOT_NOW, family_of
+from tidemill.core.sockets import family_of, shake_hands
 from tidemill.errors import LaunchError
 from tidemill.executors.base import RelayedServer
 
@@ -43,11 +43,7 @@ async def connect(server: RelayedServer) -> ssl.SSLSocket:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             await loop.sock_connect(sock, (server.host, server.port))
             sock = tls = _tls(server).wrap_socket(sock, do_handshake_on_connect=False, suppress_ragged_eofs=False)
-            while True:
-                with contextlib.suppress(*NOT_NOW):
-                    tls.do_handshake()
-                    break
-                await _readable(loop, tls)
+            await shake_hands(tls)
         tls.send(_opening_line(server, "serve"))
     except (OSError, asyncio.CancelledError):
         sock.close()
@@ -98,15 +94,6 @@ def _socket(server: RelayedServer) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _VANISHED_S * 1000)
     return sock
-
-
-async def _readable(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    ready = loop.create_future()
-    loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_reader(sock)
 
 
 def _opening_line(server: RelayedServer, request: str, text: str = "") -> bytes:
