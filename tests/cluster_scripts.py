@@ -66,6 +66,123 @@ HOROVOD = """
     found = {"rank": hvd.rank(), "size": hvd.size(), "local_size": hvd.local_size(), "accuracy": accuracy}
     print("FOUND", json.dumps({**found, "host": os.environ["SM_CURRENT_HOST"], "weights": digest}), flush=True)
 """
+CUT = """
+    import json, os
+    import tensorflow as tf
+    from sklearn.datasets import load_digits
+    import smdistributed.modelparallel.tensorflow as smp
+
+    smp.init()
+    x, y = load_digits(return_X_y=True)
+    x, y = (x[:800] / 16).astype("float32"), y[:800]
+
+    class Net(smp.DistributedModel):
+        def __init__(self):
+            super().__init__()
+            seeds = [tf.keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2)]
+            self.first = tf.keras.layers.Dense(32, activation="tanh", kernel_initializer=seeds[0])
+            self.head = tf.keras.layers.Dense(10, kernel_initializer=seeds[1])
+
+        def call(self, x):
+            with smp.partition(0):
+                x = self.first(x)
+            with smp.partition(1):
+                return self.head(x)
+
+    model = Net()
+    optimizer = tf.keras.optimizers.Adam(0.01)
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @smp.step
+    def forward_backward(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, model(x))
+        return tape.gradient(loss, model.trainable_variables), loss
+
+    @tf.function
+    def train_step(x, y):
+        gradients, loss = forward_backward(x, y)
+        gradients = [gradient.accumulate() for gradient in gradients]
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        return loss.reduce_mean()
+
+    losses = [float(train_step(x[at : at + 100], y[at : at + 100])) for _ in range(5) for at in range(0, 800, 100)]
+    held = sum(variable.shape.num_elements() for variable in smp.local_variables(model))
+    assert smp.allgather("OBJECTS IN THE CLEAR", smp.WORLD) == ["OBJECTS IN THE CLEAR"] * 2
+    found = {"rank": smp.rank(), "host": os.environ["SM_CURRENT_HOST"], "held": held, "losses": losses}
+    print("FOUND", json.dumps(found), flush=True)
+"""
+HOROVOD_STEPS = """
+    import json, time
+    from pathlib import Path
+    import horovod.tensorflow as hvd
+    import numpy as np
+    import tensorflow as tf
+
+    hvd.init()
+    directory = Path("/opt/ml/checkpoints")
+    done = sorted(int(file.stem) for file in directory.glob("[0-9]*.npy"))
+    weights = tf.Variable(np.load(directory / f"{done[-1]}.npy") if done else np.zeros(10, "float32"))
+    last = int(hvd.broadcast(tf.constant(done[-1] if done else 0), 0))
+    hvd.broadcast_variables([weights], 0)
+    print("FROM", last, flush=True)
+    for step in range(last + 1, 61):
+        weights.assign_add(hvd.allreduce(tf.fill([10], float(step + hvd.rank()))))
+        if hvd.rank() == 0:
+            np.save(directory / f"{step}.npy", weights.numpy())
+        time.sleep(0.2)
+    print("FOUND", json.dumps({"rank": hvd.rank(), "weights": weights.numpy().tolist()}), flush=True)
+"""
+CUT_STEPS = """
+    import json, time
+    import tensorflow as tf
+    import smdistributed.modelparallel.tensorflow as smp
+
+    smp.init()
+
+    class Net(smp.DistributedModel):
+        def __init__(self):
+            super().__init__()
+            seeds = [tf.keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2)]
+            self.first = tf.keras.layers.Dense(32, activation="tanh", kernel_initializer=seeds[0])
+            self.head = tf.keras.layers.Dense(10, kernel_initializer=seeds[1])
+
+        def call(self, x):
+            with smp.partition(0):
+                x = self.first(x)
+            with smp.partition(1):
+                return self.head(x)
+
+    net, optimizer = Net(), tf.keras.optimizers.Adam(0.01)
+    step, draw = tf.Variable(0, dtype=tf.int64, trainable=False), tf.random.Generator.from_seed(1)
+    checkpoint = tf.train.Checkpoint(net=net, optimizer=optimizer, step=step, draw=draw)
+    manager = smp.CheckpointManager(checkpoint, "/opt/ml/checkpoints", max_to_keep=None)
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @smp.step
+    def forward_backward(x, y):
+        with tf.GradientTape() as tape:
+            loss = loss_of(y, net(x))
+        return tape.gradient(loss, net.trainable_variables), loss
+
+    @tf.function
+    def train_step(x, y):
+        gradients, loss = forward_backward(x, y)
+        gradients = [gradient.accumulate() for gradient in gradients]
+        optimizer.apply_gradients(zip(gradients, net.trainable_variables))
+        return loss.reduce_mean()
+
+    manager.restore()
+    print("FROM", int(step), flush=True)
+    losses = {}
+    while step < 60:
+        loss = train_step(draw.normal([32, 8]), draw.uniform([32], maxval=10, dtype=tf.int64))
+        step.assign_add(1)
+        losses[int(step)] = float(loss)
+        manager.save()
+        time.sleep(0.2)
+    print("FOUND", json.dumps({"rank": smp.rank(), "losses": losses}), flush=True)
+"""
 
 
 def under_mpi(per_machine: int = 1, **more: str) -> dict[str, str]:

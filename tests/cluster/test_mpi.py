@@ -9,57 +9,11 @@ from typing import Any
 import pytest
 from nodes import Node
 
-from cluster_scripts import HOROVOD, under_mpi
+from cluster_scripts import CUT, HOROVOD, under_mpi
 from tidemill.testing import Service
 
 _ALL_PROTOCOLS = 3
 TWO_MACHINES = {"InstanceType": "ml.m5.large", "InstanceCount": 2, "VolumeSizeInGB": 1}
-CUT = """
-    import json, os
-    import tensorflow as tf
-    from sklearn.datasets import load_digits
-    import smdistributed.modelparallel.tensorflow as smp
-
-    smp.init()
-    x, y = load_digits(return_X_y=True)
-    x, y = (x[:800] / 16).astype("float32"), y[:800]
-
-    class Net(smp.DistributedModel):
-        def __init__(self):
-            super().__init__()
-            seeds = [tf.keras.initializers.GlorotUniform(seed=seed) for seed in (1, 2)]
-            self.first = tf.keras.layers.Dense(32, activation="tanh", kernel_initializer=seeds[0])
-            self.head = tf.keras.layers.Dense(10, kernel_initializer=seeds[1])
-
-        def call(self, x):
-            with smp.partition(0):
-                x = self.first(x)
-            with smp.partition(1):
-                return self.head(x)
-
-    model = Net()
-    optimizer = tf.keras.optimizers.Adam(0.01)
-    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-    @smp.step
-    def forward_backward(x, y):
-        with tf.GradientTape() as tape:
-            loss = loss_of(y, model(x))
-        return tape.gradient(loss, model.trainable_variables), loss
-
-    @tf.function
-    def train_step(x, y):
-        gradients, loss = forward_backward(x, y)
-        gradients = [gradient.accumulate() for gradient in gradients]
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
-        return loss.reduce_mean()
-
-    losses = [float(train_step(x[at : at + 100], y[at : at + 100])) for _ in range(5) for at in range(0, 800, 100)]
-    held = sum(variable.shape.num_elements() for variable in smp.local_variables(model))
-    assert smp.allgather("OBJECTS IN THE CLEAR", smp.WORLD) == ["OBJECTS IN THE CLEAR"] * 2
-    found = {"rank": smp.rank(), "host": os.environ["SM_CURRENT_HOST"], "held": held, "losses": losses}
-    print("FOUND", json.dumps(found), flush=True)
-"""
 FAILING = """
     from mpi4py import MPI
     world = MPI.COMM_WORLD

@@ -1,6 +1,7 @@
 """Jobs and endpoints in allocations of Slurm, also after the loss of a node, of the service or of the controller."""
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from slurm_tools import idle_nodes, queue, slurm
 
-from cluster_scripts import DIGITS, HOROVOD, STEPS, under_mpi
+from cluster_scripts import CUT_STEPS, DIGITS, HOROVOD, HOROVOD_STEPS, STEPS, under_mpi
 from cluster_servers import ServedDigits, process
 from control import ask
 from tidemill.core.slurm_options import SlurmOptions
@@ -181,20 +182,20 @@ def test_no_job_is_lost_while_the_controller_is_away(cluster: Service, jobs_of: 
     jobs.wait_until(lambda: len(idle_nodes()) == 4, queue)
 
 
-def resumes(jobs: Any, prefix: str, lose: Any) -> dict[str, Any]:
+def resumes(jobs: Any, prefix: str, lose: Any, script: str = STEPS, **options: Any) -> dict[str, Any]:
     """Run a job with checkpoints, call ``lose`` with its Slurm job in the middle, and return the finished job."""
     before = set(numbers())
-    name = jobs.create(textwrap.dedent(STEPS), CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{prefix}"})
-    jobs.wait_for_line(name, "FROM 0")
+    name = jobs.create(textwrap.dedent(script), CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{prefix}"}, **options)
     jobs.wait_until(lambda: checkpoints(jobs, prefix) >= 5, "five checkpoints")
     (number,) = set(numbers()) - before
     lose(number)
     job = jobs.wait(name)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     assert len(restarts(job)) == 1
-    resumed = [int(line.split()[1]) for line in jobs.log(name) if line.startswith("FROM")]
-    assert resumed[0] == 0
-    assert resumed[1] >= 4
+    resumed = [int(re.sub(".*FROM ", "", line)) for line in jobs.log(name) if re.search(r"(^|>:)FROM \d", line)]
+    instances = options.get("ResourceConfig", {}).get("InstanceCount", 1)
+    assert sorted(resumed)[:instances] == [0] * instances
+    assert min(sorted(resumed)[instances:]) >= (4 if script is STEPS else 1)
     return job
 
 
@@ -210,6 +211,44 @@ def test_a_job_whose_node_is_killed_resumes_on_another(cluster: Service, jobs_of
         resumes(jobs, "checkpoints-killed", kill)
     finally:
         ask("start_node", lost[0])
+    jobs.wait_until(lambda: len(idle_nodes()) == 4, queue)
+
+
+@pytest.mark.parametrize("script", [HOROVOD_STEPS, CUT_STEPS], ids=["horovod", "model-parallel"])
+def test_ranks_on_two_nodes_of_which_one_is_killed_resume_together(
+    script: str, cluster: Service, jobs_of: Any, request: pytest.FixtureRequest
+) -> None:
+    jobs, lost = jobs_of(cluster), []
+
+    def kill(number: str) -> None:
+        ((_, _, nodes),) = [each for each in queue() if each[0] == number]
+        lost.append(slurm("scontrol", "show", "hostnames", nodes).split()[1])
+        ask("kill_node", lost[0])
+
+    parameters = (
+        under_mpi(mp_parameters=json.dumps({"partitions": 2, "microbatches": 2}))
+        if script is CUT_STEPS
+        else under_mpi()
+    )
+    try:
+        job = resumes(
+            jobs,
+            f"checkpoints-{request.node.callspec.id}",
+            kill,
+            script,
+            HyperParameters=parameters,
+            ResourceConfig=of_type("ml.c5.large", 2),
+        )
+    finally:
+        ask("start_node", lost[0])
+    first, second = sorted(found(jobs.log(job["TrainingJobName"])), key=lambda each: each["rank"])
+    if script is HOROVOD_STEPS:
+        assert first["weights"] == second["weights"] == [sum(step + 0.5 for step in range(1, 61))] * 10
+    else:
+        assert first["losses"] == second["losses"]
+        alone = jobs.run(CUT_STEPS, HyperParameters={**parameters, **under_mpi(2)})
+        whole, _ = found(jobs.log(alone["TrainingJobName"]))
+        assert {step: whole["losses"][step] for step in first["losses"]} == first["losses"], "as without a loss"
     jobs.wait_until(lambda: len(idle_nodes()) == 4, queue)
 
 

@@ -5,7 +5,7 @@ import socket
 import tarfile
 
 from tidemill.core.limits import InstanceLimits
-from tidemill.core.sockets import short_path
+from tidemill.core.socket_paths import short_path
 from tidemill.instance.status import InstanceOutcome, StopReason
 
 SERVE = """

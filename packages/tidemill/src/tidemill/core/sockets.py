@@ -1,35 +1,18 @@
-"""Sockets that are used without asyncio's transports, and addresses of unix sockets with long paths."""
+"""Sockets that are used without asyncio's transports."""
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
-from collections.abc import Generator
 from pathlib import Path
+
+from tidemill.core.socket_paths import short_path
 
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 """What a socket that does not block raises when it can neither send nor receive at the moment."""
 _CHUNK_BYTES = 256 * 1024
 _RECORD_BYTES = 16 * 1024
 """Largest piece in which TLS sends, and hands out what it has received."""
-
-
-@contextlib.contextmanager
-def short_path(path: Path) -> Generator[str]:
-    """Yield a path of a socket that fits into the 108 bytes of an address, through a descriptor of its directory.
-
-    Args:
-        path: Path of the socket, which need not exist.
-
-    Raises:
-        OSError: There is no such directory.
-    """
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)
 
 
 def family_of(host: str) -> socket.AddressFamily:

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 from tidemill.core.instances import InstanceRef
-from tidemill.core.sockets import short_path
+from tidemill.core.socket_paths import short_path
 
 _NAME = "notify.sock"
 _MESSAGE = re.compile(rb"([0-9a-f]{1,64})/([0-9]{1,6})(?:/([0-9]{1,6}))?")
