@@ -255,6 +255,16 @@ def latest_of(directory: str) -> Any:
     return manager.latest_checkpoint, tf.train.latest_checkpoint(f"{directory}/mp_rank_{smp.mp_rank()}")
 
 
+def resumed_and_saved(directory: str) -> Any:
+    """Restore, train two steps and save. Return what was restored, its step, and what was saved."""
+    training = Training(seed=5)
+    manager = training.manager(directory)
+    restored = manager.restore()
+    step = int(training.step)
+    training.run_to(step + 2)
+    return restored, step, manager.save(), Training().manager(directory).restore()
+
+
 class Killed(BaseException):
     """Simulates a kill: no handler may clean up afterwards."""
 

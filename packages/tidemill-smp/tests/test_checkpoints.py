@@ -111,6 +111,17 @@ def test_the_checkpoint_saved_last_is_the_latest_regardless_of_its_number(tmp_pa
         assert latest == (str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"), str(tmp_path / f"mp_rank_{rank}" / "ckpt-2"))
 
 
+def test_a_checkpoint_whose_files_of_a_rank_were_lost_with_its_machine_is_passed_over(tmp_path: Path) -> None:
+    run(2, checkpoints.several, str(tmp_path))
+    order = {json.loads(file.read_text())["order"]: file.stem for file in tmp_path.glob("ckpt-*.json")}
+    *_, before, latest = (order[number] for number in sorted(order))
+    for file in (tmp_path / "mp_rank_1").glob(f"{latest}.*"):
+        file.unlink()
+    for rank, (restored, step, saved, then) in enumerate(run(2, checkpoints.resumed_and_saved, str(tmp_path))):
+        assert (restored, step) == (str(tmp_path / f"mp_rank_{rank}" / before), 3)
+        assert saved == then
+
+
 @pytest.mark.parametrize(
     ("number", "victim"),
     [

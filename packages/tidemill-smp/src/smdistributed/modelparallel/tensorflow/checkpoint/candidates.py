@@ -8,7 +8,7 @@ import tensorflow as tf
 from smdistributed.modelparallel.backend.exceptions import SMPCheckpointError
 from smdistributed.modelparallel.tensorflow.checkpoint.agreement import RankAgreement
 from smdistributed.modelparallel.tensorflow.checkpoint.bundles import exists
-from smdistributed.modelparallel.tensorflow.checkpoint.directory import Directory
+from smdistributed.modelparallel.tensorflow.checkpoint.directory import Commit, Directory
 from smdistributed.modelparallel.tensorflow.checkpoint.saved import Saved
 
 
@@ -25,7 +25,7 @@ def find(ranks: RankAgreement, files: Directory, wanted: str | None) -> Saved | 
     Raises:
         SMPCheckpointError: If only some of the ranks see the checkpoint.
     """
-    answers = ranks.together("look for checkpoints", lambda: _candidates(files, wanted))
+    answers = ranks.together("look for checkpoints", lambda: _candidates(ranks, files, wanted))
     mine = answers[ranks.rank]
     on_all_ranks = [name for name in mine if all(name in names for names in answers)]
     if not on_all_ranks:
@@ -40,20 +40,28 @@ def find(ranks: RankAgreement, files: Directory, wanted: str | None) -> Saved | 
     return Saved.of_ranks(str(files.root / name), [Path(p) for p in prefixes], first=ranks.mp_rank, cuts=cuts)
 
 
-def _candidates(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
+def _candidates(ranks: RankAgreement, files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
     """Return prefixes by rank for each checkpoint that this rank sees, oldest first; none for a plain checkpoint."""
     if wanted is None:
-        return _visible(files, None)
+        return _visible(ranks, files, None)
     is_plain = exists(wanted) and Path(wanted).resolve().parent.parent != files.root.resolve()
-    return {wanted: ()} if is_plain else _visible(files, Path(wanted).name)
+    return {wanted: ()} if is_plain else _visible(ranks, files, Path(wanted).name)
 
 
-def _visible(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
+def _visible(ranks: RankAgreement, files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
     commits = files.commits()
-    found = {commit.name: _prefixes(files, commit.name, commit.partitions) for commit in commits}
+    # If a machine is lost, the commit of another machine may be in S3, and not yet what the lost one had written.
+    whole = [commit for commit in commits if _is_whole(ranks, files, commit)]
+    found = {commit.name: _prefixes(files, commit.name, commit.partitions) for commit in whole or commits}
     if not commits:
         found = _uncommitted(files, wanted)
     return {name: prefixes for name, prefixes in found.items() if wanted in (None, name)}
+
+
+def _is_whole(ranks: RankAgreement, files: Directory, commit: Commit) -> bool:
+    """Return whether this machine has the files that this rank certainly needs: its own, or all if the cut differs."""
+    needed = (ranks.mp_rank,) if commit.partitions == ranks.partitions else range(commit.partitions)
+    return all(exists(files.prefix(commit.name, rank)) for rank in needed)
 
 
 def _uncommitted(files: Directory, wanted: str | None) -> dict[str, tuple[str, ...]]:
