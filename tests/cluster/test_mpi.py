@@ -2,14 +2,17 @@
 
 import contextlib
 import json
+import re
 import socket
+import textwrap
 import threading
 from typing import Any
 
 import pytest
 from nodes import Node
+from test_ray import BUCKET, agents, checkpoints
 
-from cluster_scripts import CUT, HOROVOD, under_mpi
+from cluster_scripts import CUT, CUT_STEPS, HOROVOD, HOROVOD_STEPS, under_mpi
 from tidemill.testing import Service
 
 _ALL_PROTOCOLS = 3
@@ -106,3 +109,34 @@ def test_the_rank_that_failed_on_another_machine_is_named(cluster: tuple[Service
     job = jobs.run(FAILING, HyperParameters=under_mpi(), ResourceConfig=TWO_MACHINES)
     assert job["TrainingJobStatus"] == "Failed"
     assert "rank 1 on algo-2: KeyError: 'tide'" in job["FailureReason"], jobs.log(job["TrainingJobName"])
+
+
+@pytest.mark.parametrize("script", [HOROVOD_STEPS, CUT_STEPS], ids=["horovod", "model-parallel"])
+def test_ranks_on_two_machines_of_which_one_is_killed_resume_together(
+    script: str, cluster: tuple[Service, list[Node]], jobs_of: Any, request: pytest.FixtureRequest
+) -> None:
+    service, nodes = cluster
+    jobs, prefix = jobs_of(service), f"checkpoints-{request.node.callspec.id}"
+    model_parallel = {"mp_parameters": json.dumps({"partitions": 2, "microbatches": 2})} if script is CUT_STEPS else {}
+    name = jobs.create(
+        textwrap.dedent(script),
+        CheckpointConfig={"S3Uri": f"s3://{BUCKET}/{prefix}"},
+        HyperParameters=under_mpi(**model_parallel),
+        ResourceConfig=TWO_MACHINES,
+    )
+    jobs.wait_until(lambda: checkpoints(jobs, prefix) >= 5, "five checkpoints")
+    _, lost = [each for each in nodes if agents(each)]
+    lost.kill()
+    job = jobs.wait(name)
+    lost.join()
+    lines = jobs.log(name)
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    resumed = sorted(int(each[1]) for line in lines if (each := re.search(r">:FROM (\d+)", line)))
+    assert resumed[:2] == [0, 0]
+    assert min(resumed[2:]) >= 1
+    first, second = found(lines)
+    if script is HOROVOD_STEPS:
+        assert first["weights"] == second["weights"] == [sum(step + 0.5 for step in range(1, 61))] * 10
+    else:
+        assert first["losses"] == second["losses"]
+        assert first["losses"]["60"] > 0
