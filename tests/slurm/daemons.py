@@ -218,10 +218,11 @@ def _give(environments: Path) -> None:
     layers = f"lowerdir={environments},upperdir={RUN}/changes,workdir={RUN}/work,metacopy=on"
     _mount("-t", "overlay", "-o", layers, "environments", str(given))
     for path in (given, *given.iterdir()):
-        if path == given or path.is_file():
-            os.chown(path, UID, UID)
-        elif path.stat().st_mode & 0o005 != 0o005:  # built by a service, for its user alone
-            subprocess.run(["chmod", "-R", "go+rX", path], check=True)
+        with contextlib.suppress(FileNotFoundError):  # of a service on this machine that has just ended
+            if not path.is_dir() or path == given:
+                os.chown(path, UID, UID)
+            elif path.stat().st_mode & 0o005 != 0o005:  # built by a service, for its user alone
+                subprocess.run(["chmod", "-R", "go+rX", path], check=True)
     subprocess.run(
         ["install", "-d", "-o", USER, ENVIRONMENTS.parents[1], ENVIRONMENTS.parent, ENVIRONMENTS], check=True
     )
