@@ -23,6 +23,7 @@ from tidemill.core.instances import InstanceRef, ObjectReference, StreamName
 from tidemill.errors import MachinesBusy
 from tidemill.instance.spec import InstanceSpec
 from tidemill.instance.status import InstanceStatus
+from tidemill.services.sagemaker.hosting import endpoint_description
 from tidemill.store.database.base import Database
 from tidemill.store.database.schema import metadata
 from tidemill.store.database.sqlite.database import SqliteDatabase
@@ -226,6 +227,9 @@ def test_an_endpoint_waits_for_a_machine_for_as_long_as_it_takes(
         endpoint = stage.endpoint()
         assert endpoint is not None
         assert endpoint.status is EndpointStatus.CREATING
+        (shown,) = endpoint_description(endpoint_record(endpoint))["PendingDeploymentSummary"]["ProductionVariants"]
+        (status,) = shown["VariantStatus"]
+        assert (status["Status"], status["StatusMessage"]) == ("Creating", "Waiting for machines: PENDING (Priority)")
         stage.executor.busy = ""
         await stage.until(lambda: REF in stage.executor.launches)
         seen = stage.executor.observed
@@ -233,6 +237,8 @@ def test_an_endpoint_waits_for_a_machine_for_as_long_as_it_takes(
         endpoint = stage.endpoint()
         assert endpoint is not None
         assert endpoint.status is EndpointStatus.CREATING, "the server has its whole time to answer"
+        (shown,) = endpoint_description(endpoint_record(endpoint))["PendingDeploymentSummary"]["ProductionVariants"]
+        assert "VariantStatus" not in shown
         await stage.delete()
         await stage.until(lambda: stage.endpoint() is None)
         await stage.close()

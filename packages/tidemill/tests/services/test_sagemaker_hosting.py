@@ -143,7 +143,10 @@ def test_a_new_endpoint_is_creating_and_is_handed_to_its_driver(sagemaker, confi
     reply = sagemaker.create_endpoint(EndpointName="digits", EndpointConfigName="digits")
     assert reply["EndpointArn"] == f"{ARN}:endpoint/digits"
     assert stage.woken == ["digits"]
-    assert shown(sagemaker.describe_endpoint(EndpointName="digits")) == {
+    found = shown(sagemaker.describe_endpoint(EndpointName="digits"))
+    pending = found.pop("PendingDeploymentSummary")
+    assert (pending["EndpointConfigName"], pending["ProductionVariants"][0]["CurrentInstanceCount"]) == ("digits", 0)
+    assert found == {
         "EndpointName": "digits",
         "EndpointArn": f"{ARN}:endpoint/digits",
         "EndpointConfigName": "digits",

@@ -55,7 +55,7 @@ class Instance:
     Attributes:
         job_id: Hexadecimal name of its directory, unique for each instance.
         log_stream: ``VARIANT/i-ID`` in the endpoint's log group.
-        created_ms: Time of its creation, in milliseconds since the epoch; its time limit to become healthy starts here.
+        created_ms: Time of its creation, in milliseconds since the epoch.
         index: 0, except in endpoints of earlier versions, whose instances shared one ``job_id``.
         ready: Whether it has answered /ping with 200 at least once.
     """
@@ -198,6 +198,7 @@ class Endpoint(Document):
         retiring: Instances that get no more requests; each is removed once it has ended and is cleaned up.
         deployment_config: The DeploymentConfig of the last update or creation.
         failure_reason: Why it failed, or why its last update was rolled back; else empty.
+        waits: By job id of an instance: why it waits for a machine of a cluster. None if no instance does.
     """
 
     name: str
@@ -210,6 +211,7 @@ class Endpoint(Document):
     status: EndpointStatus = EndpointStatus.CREATING
     failure_reason: str = ""
     deployment_config: Mapping[str, Any] = field(default_factory=dict)
+    waits: Mapping[str, str] | None = None
 
     @property
     def config_name(self) -> str:
@@ -331,13 +333,24 @@ class Endpoint(Document):
             starting=self.starting and self.starting.with_ready(instance),
         )
 
+    def waiting(self, instance: Instance, reason: str) -> "Endpoint":
+        """Return the endpoint while an instance waits for a machine, or when it waits no longer.
+
+        Args:
+            instance: The instance.
+            reason: Why it waits; empty if it does not.
+        """
+        others = {job_id: text for job_id, text in (self.waits or {}).items() if job_id != instance.job_id}
+        return replace(self, waits={**others, **({instance.job_id: reason} if reason else {})} or None)
+
     def cleared(self, instance: Instance) -> "Endpoint":
         """Return the endpoint without a retired instance that has ended.
 
         Args:
             instance: The instance; compared by key.
         """
-        return replace(self, retiring=tuple(each for each in self.retiring if each.key != instance.key))
+        left = tuple(each for each in self.retiring if each.key != instance.key)
+        return replace(self.waiting(instance, ""), retiring=left)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Endpoint":

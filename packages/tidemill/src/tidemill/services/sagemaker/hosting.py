@@ -11,6 +11,8 @@ from tidemill.services.times import when
 from tidemill.store.records.base import Record, Summary
 from tidemill.wire.exchange import Context
 
+_MESSAGE_LIMIT = 1024
+
 
 class HostingHandlers(Operations):
     """Handlers for models, endpoint configurations and endpoints."""
@@ -165,7 +167,7 @@ def _replaces(endpoint: Endpoint) -> bool:
 
 def _pending(endpoint: Endpoint) -> dict[str, Any] | None:
     starting: Deployment | None = endpoint.starting
-    if starting is None or not _replaces(endpoint):
+    if starting is None or not (endpoint.status is EndpointStatus.CREATING or _replaces(endpoint)):
         return None
     variants = [
         {
@@ -185,8 +187,19 @@ def _pending(endpoint: Endpoint) -> dict[str, Any] | None:
 
 def _variant(variant: Variant, endpoint: Endpoint) -> dict[str, Any]:
     image = variant.container.get("Image", "")
+    waits = endpoint.waits or {}
+    status = [
+        {
+            "Status": "Creating",
+            "StatusMessage": f"Waiting for machines: {waits[each.job_id]}"[:_MESSAGE_LIMIT],
+            "StartTime": when(each.created_ms),
+        }
+        for each in variant.instances
+        if each.job_id in waits
+    ][:1]
     return {
         "VariantName": variant.name,
+        **({"VariantStatus": status} if status else {}),
         "DeployedImages": [
             {"SpecifiedImage": image, "ResolvedImage": image, "ResolutionTime": when(endpoint.created_ms)}
         ],
