@@ -347,8 +347,12 @@ def test_an_endpoint_and_a_transform_job_wait_for_nodes_and_can_be_ended_meanwhi
     served = ServedDigits(jobs, trained, instances=1)
     served.begin_transform(instances=2)
     jobs.wait_until(lambda: len(numbers("PENDING")) == 2, queue)
-    (starting,) = served.describe()["PendingDeploymentSummary"]["ProductionVariants"]
-    assert "is PENDING" in starting["VariantStatus"][0]["StatusMessage"]
+
+    def reason() -> str:
+        (starting,) = served.describe()["PendingDeploymentSummary"]["ProductionVariants"]
+        return starting.get("VariantStatus", [{"StatusMessage": ""}])[0]["StatusMessage"]
+
+    jobs.wait_until(lambda: "is PENDING" in reason(), reason)
     jobs.sagemaker.stop_transform_job(TransformJobName=served.name)
     assert served.ended_transform()["TransformJobStatus"] == "Stopped"
     served.delete()
