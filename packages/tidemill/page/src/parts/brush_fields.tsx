@@ -1,3 +1,5 @@
+import { useState } from "preact/hooks";
+
 import { shown } from "../shown_text";
 import type { Axis, Brush } from "../trials";
 
@@ -66,15 +68,38 @@ function NumberFields({ axis, brush, onChange }: FieldProps) {
     <fieldset>
       <legend>{shown(axis.name)}</legend>
       {([0, 1] as const).map((end) => (
-        <input
+        <NumberField
           key={end}
-          inputMode="decimal"
-          size={9}
-          aria-label={`${shown(axis.name)}: ${end ? "most" : "least"}`}
+          label={`${shown(axis.name)}: ${end ? "most" : "least"}`}
           value={axis.scale.text(brush?.[end] ?? end)}
-          onChange={(event) => change(end, event.currentTarget.value)}
+          onChange={(text) => change(end, text)}
         />
       ))}
     </fieldset>
+  );
+}
+
+interface NumberFieldProps {
+  label: string;
+  value: string;
+  onChange: (text: string) => void;
+}
+
+/** A field whose unfinished text survives that the view is drawn again, e.g. because a training has ended. */
+function NumberField({ label, value, onChange }: NumberFieldProps) {
+  const [draft, setDraft] = useState<string | null>(null);
+  return (
+    <input
+      inputMode="decimal"
+      size={9}
+      aria-label={label}
+      value={draft ?? value}
+      onInput={(event) => setDraft(event.currentTarget.value)}
+      onChange={(event) => {
+        setDraft(null);
+        onChange(event.currentTarget.value);
+      }}
+      onBlur={() => setDraft(null)}
+    />
   );
 }
