@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -538,6 +539,35 @@ def test_training_jobs_run_on_the_cluster_and_endpoints_on_this_machine(rig: Rig
     rig.wait(lambda: not any(rig.executor.observe(spec.ref).running for spec in (training, endpoint)))
     assert rig.ended(training.ref).outcome is InstanceOutcome.STOPPED
     assert rig.executor.capacity().instances == 3, "those of the cluster"
+
+
+@pytest.mark.parametrize(
+    ("kind", "types", "servers", "on_cluster"),
+    [
+        ("training", ("ml.m5.large",), False, True),
+        ("processing", ("ml.m5.large",), False, True),
+        ("endpoint", ("ml.m5.large",), False, False),
+        ("endpoint", ("ml.m5.large",), True, True),
+        ("transform", ("ml.m5.large",), True, True),
+        ("endpoint", (), True, False),  # serverless
+    ],
+)
+def test_the_setting_decides_where_model_servers_run(
+    kind: str, types: tuple[str, ...], servers: bool, on_cluster: bool
+) -> None:
+    local, cluster = Mock(spec=LocalExecutor), Mock(spec=ClusterExecutor)
+    local.observe.return_value.launched = False
+    spec = InstanceSpec(
+        ref=InstanceRef("00ff", 0),
+        kind=kind,
+        job_name="job",
+        hosts=("algo-1",),
+        framework_version="2.21",
+        log=StreamName("jobs", "job"),
+        instance_types=types,
+    )
+    SplitExecutor(local, cluster, servers=servers).launch([spec])
+    assert (cluster.launch.called, local.launch.called) == (on_cluster, not on_cluster)
 
 
 def test_the_capacity_is_that_of_the_executor(rig: Rig) -> None:

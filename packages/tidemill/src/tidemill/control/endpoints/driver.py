@@ -264,12 +264,12 @@ class EndpointDriver:
         try:
             await self._started(endpoint, variant, instance)
         except MachinesBusy as busy:
-            await self._note_wait(key, instance, str(busy))
+            await self._note_wait(key, endpoint, instance, str(busy))
             waited_s = (self._clock.now_ms() - instance.created_ms) / 1000
             return f"No machine was free within {limit_s} s: {busy}" if limit_s and waited_s > limit_s else ""
         except (DataMissing, LaunchError) as error:
             return str(error)
-        await self._note_wait(key, instance, "")
+        await self._note_wait(key, endpoint, instance, "")
         state = await self._instances.observe(instance)
         if failure := failure_of(state):
             return failure
@@ -304,9 +304,8 @@ class EndpointDriver:
         self._taken_up[instance.key] = self._clock.now_ms()
         faults.point("control.endpoint.launched")
 
-    async def _note_wait(self, key: str, instance: Instance, reason: str) -> None:
-        endpoint = self._endpoint(key)
-        if endpoint is not None and (endpoint.waits or {}).get(instance.job_id, "") != reason:
+    async def _note_wait(self, key: str, endpoint: Endpoint, instance: Instance, reason: str) -> None:
+        if (endpoint.waits or {}).get(instance.job_id, "") != reason:
             await self._change(key, lambda now: now.waiting(instance, reason))
 
     async def _watch(self, key: str, endpoint: Endpoint, serving: Deployment) -> None:

@@ -8,7 +8,7 @@ from tidemill.core.hosting import Deployment, Instance, Resource, Variant
 from tidemill.errors import ValidationException
 
 MAX_INSTANCES = 8
-"""Maximum instances per endpoint, since all of them are processes of one machine."""
+"""Maximum instances per endpoint, since without a cluster all of them are processes of one machine."""
 
 
 def check_variants(variants: list[Mapping[str, Any]]) -> None:
